@@ -43,6 +43,7 @@ def pages():
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace")      # of the page about torch.compile
+@pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta")      # … about sparse arrays
 @pytest.mark.parametrize("page", [*pages()])
 def test_examples_of_a_page_run(page):
     # The names stay: torch.compile takes its own out of them at the end.

@@ -7,7 +7,7 @@ from dlbridge.libraries.library import Fact, Library, applies, libraries
 
 UNKNOWN = Library(name="*", lacks=profiles.UNKNOWN)
 TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED._replace(name="dlpack_versioned"), UNKNOWN)
-           if library.delivery or library is UNKNOWN]
+           if library.delivery not in ("", "forms") or library is UNKNOWN]
 LIMITS = ("alignment", "fewest_axes", "most_axes")
 
 

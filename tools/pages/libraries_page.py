@@ -118,8 +118,10 @@ SOURCE_FACTS = {
     "made_like": 'results are like it with `returns="like"`',
     "bytes_in_buffer": "its buffer is read with dtype= and shape=",
     "pinned_memory": "is asked whether it is in pinned memory",
+    "form_name": "is several arrays, which are converted each",
 }
-TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED) if library.delivery]
+# Those whose arrays are several arrays each have a page of their own, docs/jobs/sparse.md.
+TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED) if library.delivery not in ("", "forms")]
 
 
 def lacks(library: Library) -> dict[str, Fact]:
