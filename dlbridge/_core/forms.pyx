@@ -5,23 +5,28 @@ cimport cython
 from libc.stdint cimport uint64_t
 
 from dlbridge._core.conversion cimport convert_by_route, convert_to
-from dlbridge._core.copies cimport is_watched, note_copy
+from dlbridge._core.copies cimport is_watched, note_clone, note_copy
+from dlbridge._core.decision cimport is_immutable
 from dlbridge._core.dtypes cimport find_name, row_name, rows_named
 from dlbridge._core.indices cimport Apart, Seen, in_part, is_on_host, taken_apart
-from dlbridge._core.request cimport COPY_ALWAYS, COPY_IF_NEEDED, COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, Request
-from dlbridge._core.route cimport Route
+from dlbridge._core.request cimport (
+    COPY_ALWAYS, COPY_IF_NEEDED, COPY_NEVER, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request,
+)
+from dlbridge._core.route cimport Route, is_on
 from dlbridge._core.target cimport Target
 from dlbridge._core.targets.importer cimport wrap_error
 
 import numpy as np
 
+from dlbridge._core.described import new_tensor_of
 from dlbridge._core.targets.importer import UNTOUCHED
-from dlbridge.errors import ConversionError, CopyRequiredError, DLBridgeError, full_name, refusal
+from dlbridge.errors import ConversionError, CopyRequiredError, DLBridgeError, full_name, refusal, shown
 from dlbridge.libraries.library import libraries
 
 # The rows of the integers that int32 holds all values of.
 cdef frozenset NARROW = frozenset([find_name(name) for name in ("int8", "uint8", "int16", "uint16", "int32")])
 cdef str UNSORTED = "elements are not in order, each there once"
+cdef str SWAPPED_BYTES = "byte order is not this machine's"
 cdef str ONE_ARRAY = "one array for all axes"
 cdef Request SHARING = NOTHING_ASKED    # of what was made here
 SHARING.readonly = READONLY_SHARE
@@ -34,11 +39,14 @@ cdef class Way:
 
     cdef str form               # its name
     cdef object take_apart
+    cdef object detached        # a function of an array, or None
     cdef str before             # how coordinates lie
     cdef object says            # a function of an array, or None where the target states nothing
     cdef object put_together
     cdef object kind            # the type that is asked for, or None
-    cdef bint is_there          # whether an array has the layout of its own library that is asked for
+    cdef bint aligned           # whether the target needs memory that is aligned
+    cdef bint native            # whether the target takes bytes in the other order for something else
+    cdef str ordered            # code that sorts the indices, and adds up what is there more than once
     cdef str to                 # the library of the parts
     cdef str then
     cdef uint64_t rows          # the dtypes that indices can have; 0 for any
@@ -51,18 +59,23 @@ cdef class Way:
 
 cdef object convert_form(object src, Route route, const Request* request):
     cdef Apart apart
-    cdef Way way = way_of(src, route, request)
-    if way is None:
+    cdef Way way
+    name = form_name(src, route)
+    if name is None and not route.wants_form:
         return convert_by_route(src, route, request)
-    if way.is_there and not is_anew(request):
-        return src
+    if (route.already or route.wants_form) and is_own(name, route):
+        kept = kept_or_copied(src, name, route, request)
+        if kept is not None:
+            return kept
+    way = way_of(src, name, route)
+    if request.detach and way.detached is not None:
+        src = way.detached(src)
     apart = taken(src, way, route.target, None if way.checks else way.beyond)
-    is_sorted, is_unique = (False, False) if way.says is None else way.says(src)
+    is_sorted, is_unique = stated(src, way)
+    if way.canonical and not is_in_order(apart, way, route.target):
+        note_change(apart.data, UNSORTED, way.to, request)      # the library sorts them
+        is_sorted = is_unique = False
     made = convert_each(apart, way, request)
-    if way.canonical and not (is_sorted and is_unique):
-        is_sorted = is_unique = is_canonical(made[1], apart.shape)
-        if not is_sorted:
-            note_change(apart.data, UNSORTED, way.to, request)
     try:
         return way.put_together(way.kind, apart.shape, made, is_sorted, is_unique)
     except UNTOUCHED:
@@ -71,71 +84,118 @@ cdef object convert_form(object src, Route route, const Request* request):
         raise wrap_error(route.target, error) from error
 
 
-cdef inline bint is_anew(const Request* request) noexcept:
-    """Whether an array of the target's own is not simply returned."""
-    return request.copy == COPY_ALWAYS or request.has_device
-
-
-cdef Way way_of(object src, Route route, const Request* request):
-    """How an array gets to the target by its parts; None where it is one array, or is not taken apart."""
-    cdef Way way
-    if route.already and not is_anew(request):
-        return None
+cdef str form_name(object src, Route route):
     name = route.form_name(src)
-    way = <Way> route.ways.get(name)
-    if way is None and (name is not None or route.forms.wanted is not None):
-        way = route.ways[name] = new_way(src, name, route.forms)
+    return name if name is None or type(name) is str else shown(name, str)
+
+
+cdef bint is_own(str name, Route route) except -1:
+    """Whether several arrays are what is asked for: of the type, or of the layout."""
+    between = route.forms
+    return name is not None and (route.already or name == between.wanted and between.source is between.target
+                                 and not isinstance(between.kind, type))
+
+
+cdef object kept_or_copied(object src, str name, Route route, const Request* request):
+    """What is asked for, itself or as its own library copies it; None where it is taken apart for that."""
+    facts = route.target.facts
+    if request.has_device and not is_there(src, name, route, request):
+        return None
+    if request.copy != COPY_ALWAYS and (request.copy != COPY_UNLESS_CONSTANT or is_immutable(route.target)):
+        return src
+    if facts.duplicate is None and facts.clone is None:
+        return None
+    if is_watched():
+        note_clone(src, NULL, route.target.called, request.copy == COPY_UNLESS_CONSTANT)
+    return facts.duplicate.value(src) if facts.duplicate is not None else facts.clone.value(src, request.detach)
+
+
+cdef bint is_there(object src, str name, Route route, const Request* request) except -1:
+    """Whether several arrays are on the device that is asked for; what is not taken apart is on the host."""
+    form = route.forms.source.forms.get(name)
+    _, parts = (None, [None]) if form is None else form.take_apart(src)
+    return is_on(parts[0], route.target.hosts, &request.device)
+
+
+cdef Way way_of(object src, str name, Route route):
+    cdef Way way = <Way> route.ways.get(name)
+    if way is None:
+        way = route.ways[name] = new_way(src, name, route)
     return way
+
+
+cdef tuple stated(object src, Way way):
+    """Whether indices are sorted, and each is there once, as their library says; it may fail to find that out."""
+    if way.says is None:
+        return False, False
+    try:
+        return way.says(src)
+    except Exception:
+        return False, False
 
 
 cdef object parts_to_explain(dict facts, object src, Route route, const Request* request):
     cdef Apart apart
     cdef Seen part
-    cdef Way way = way_of(src, route, request)
-    if way is None:
+    cdef Way way
+    name = form_name(src, route)
+    if name is None and not route.wants_form:
         return None
-    if way.is_there and not is_anew(request):
-        return way.to, []
+    if is_own(name, route) and (not request.has_device or is_there(src, name, route, request)):
+        if request.copy != COPY_ALWAYS:
+            return "", []
+        if route.target.facts.duplicate is not None or route.target.facts.clone is not None:
+            return "", None
+    way = way_of(src, name, route)
+    if request.detach and way.detached is not None:
+        src = way.detached(src)
     apart = taken(src, way, route.target, way.beyond)
     facts |= {"shape": apart.shape, "dtype": row_name(apart.data.managed.row)}
     wanted = None if way.rows == 0 else index_type(apart.indices, way)
+    unsorted = UNSORTED if way.canonical and not is_in_order(apart, way, route.target) else ""
     in_one = way.before == "each" and way.then != "each"
-    unsorted = UNSORTED if is_changed(src, apart, way) else ""
-    found = [("data", apart.data.array, unsorted)]
+    found = [("data", apart.data.array, unsorted or (SWAPPED_BYTES if apart.data.swapped and way.native else ""))]
     for place, part in enumerate(apart.indices):
         named = f"{part.name}[{place}]" if way.before == "each" and way.form == "coo" else part.name
-        cast = wanted is not None and row_name(part.managed.row) != wanted
-        becomes = unsorted or (indices_become(part, wanted if cast else ONE_ARRAY) if cast or in_one else "")
-        found.append((named, part.array.T if way.before == "rows" and way.then == "columns" else part.array, becomes))
+        becomes = wanted if is_cast(part, wanted, way) else ONE_ARRAY if in_one else None
+        array = part.array.T if way.before == "rows" and way.then == "columns" else part.array
+        found.append((named, array, unsorted or (indices_become(part, becomes) if becomes else "")))
+    for (named, _, becomes) in found:
         if becomes and request.copy == COPY_NEVER:
-            note_change(part, becomes, way.to, request)
+            note_change(apart.data if named == "data" else apart.indices[0], becomes, way.to, request)
     return way.to, found
 
 
-cdef bint is_changed(object src, Apart apart, Way way) except -1:
-    """Whether the target sorts the elements, and adds those up that are there more than once."""
-    cdef Seen part
-    if not way.canonical or way.says is not None and all(way.says(src)):
-        return False
-    axes = [as_numpy(part.array) for part in apart.indices]
-    coords = axes if way.before == "each" else axes[0].T if way.before == "columns" else axes[0]
-    return not is_canonical(coords, apart.shape)
-
-
-cdef Way new_way(object src, object name, object between):
+cdef Way new_way(object src, str name, Route route):
     cdef Way way = Way.__new__(Way)
+    between = route.forms
     form = find_form(src, name, between)
     source = between.source.forms[name]
-    way.kind = between.kind
-    way.is_there = way.kind is not None and not isinstance(way.kind, type) and between.source is between.target
     way.form, way.take_apart, way.before, way.dense = name, source.take_apart, source.coordinates, source.dense
-    way.says = source.says if form.says is not None or form.canonical else None
+    way.detached = source.detached
+    way.says = source.says if form.says is not None else None
     way.put_together, way.then = form.put_together, form.coordinates
     way.to = between.target.parts_of or between.target.name
     way.index_types, way.rows = form.index_types, rows_named(form.index_types)
-    way.dense_axes, way.canonical = form.dense_axes, form.canonical
+    way.dense_axes, way.canonical, way.ordered = form.dense_axes, form.canonical, source.ordered
     way.beyond, way.checks = source.beyond, form.checks_indices
+    way.native, way.aligned = way.to == "numpy", route.target.alignment > 1
+    way.kind = between.kind
+    if isinstance(route.key, type) and between.wanted is None:
+        way.kind = kind_below(route.key, name, form, source, route.target)
     return way
+
+
+cdef object kind_below(object base, str name, object form, object source, Target target):
+    """The type of a form that is below another type, for which it is asked; None where that is the type of all."""
+    for each in form.types:
+        kind = getattr(target.namespace, each, None)
+        if isinstance(kind, type) and issubclass(kind, base):
+            return kind
+    if target.facts.delivery != "forms" and any([record.name in target.facts.array_types
+                                                 for record in target.facts.arrays if record.form_name]):
+        return None
+    raise refusal(ConversionError, target.name, "to", full_name(base), f"is no type of {name}", f"pass {source.dense}")
 
 
 cdef Apart taken(object src, Way way, Target target, str beyond):
@@ -147,8 +207,11 @@ cdef Apart taken(object src, Way way, Target target, str beyond):
     if apart.indexed != len(apart.shape) and not way.dense_axes:
         raise refusal(ConversionError, target.name, "shape", apart.shape,
                       f"has {len(apart.shape) - apart.indexed} axes without indices", f"pass {way.dense}")
-    if 0 <= apart.count < apart.data.managed.abi.dl_tensor.shape[0]:        # SciPy's may have room for more
-        parts[0], parts[1] = parts[0][:apart.count], parts[1][:apart.count]
+    if not target.rows >> apart.data.managed.row & 1 and target.facts.delivery == "forms":
+        raise refusal(ConversionError, target.name, "dtype", row_name(apart.data.managed.row),
+                      f"is none that {target.name} has", "convert it to float32 first")
+    if 0 <= apart.count < apart.data.managed.abi.dl_tensor.shape[0]:        # SciPy's and JAX's may have room for more
+        parts[0], parts[1] = as_numpy(parts[0])[:apart.count], as_numpy(parts[1])[:apart.count]
         apart = taken_apart(way.form, way.before, shape, parts, beyond)
     return apart
 
@@ -157,7 +220,7 @@ cdef list convert_each(Apart apart, Way way, const Request* request):
     """The parts, in arrays of the target."""
     cdef Request of_indices = request[0]
     cdef Seen part
-    cdef list made = [convert_part(apart.data, apart.data.array, way, request)]
+    cdef list made = [convert_data(apart.data, way, request)]
     wanted = None if way.rows == 0 else index_type(apart.indices, way)
     of_indices.narrow = True
     if apart.form == "coo":
@@ -166,6 +229,18 @@ cdef list convert_each(Apart apart, Way way, const Request* request):
     for part in apart.indices:
         made.append(convert_indices(part, part.array, wanted, way, &of_indices))
     return made
+
+
+cdef object convert_data(Seen part, Way way, const Request* request):
+    if not (part.swapped and way.native):
+        return convert_part(part, part.array, way, request)
+    note_change(part, SWAPPED_BYTES, way.to, request)
+    return convert_part(part, native(part.array), way, request)
+
+
+cdef object native(object array):
+    array = as_numpy(array)
+    return array.astype(array.dtype.newbyteorder("="))
 
 
 cdef object convert_part(Seen part, object array, Way way, const Request* request):
@@ -195,15 +270,26 @@ cdef str index_type(list indices, Way way):
 
 cdef object convert_indices(Seen part, object array, str wanted, Way way, const Request* request):
     cdef Request asked
-    if wanted is None or row_name(part.managed.row) == wanted:
+    if not is_cast(part, wanted, way):
         return convert_part(part, array, way, request)
+    wanted = wanted or row_name(part.managed.row)
     note_change(part, indices_become(part, wanted), way.to, request)
     asked = request[0]
     asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
-    return convert_part(part, as_numpy(array).astype(wanted), way, &asked)      # each value is within the shape
+    array = as_numpy(array)
+    made = room_for(array.shape, wanted, way)
+    made[...] = array               # each value is within the shape
+    return convert_part(part, made, way, &asked)
+
+
+cdef bint is_cast(Seen part, str wanted, Way way) except -1:
+    """Whether indices get another dtype, or another byte order."""
+    return wanted is not None and row_name(part.managed.row) != wanted or part.swapped and way.native
 
 
 cdef str indices_become(Seen part, str what):
+    if part.swapped:
+        return SWAPPED_BYTES
     return f"indices of {row_name(part.managed.row)} become {what}"
 
 
@@ -248,16 +334,42 @@ cdef object stacked(Apart apart, str wanted, Way way, const Request* request):
         note_change(part, indices_become(part, wanted or ONE_ARRAY), way.to, request)
         axes.append(as_numpy(part.array))
     asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
-    return convert_part(apart.indices[0], np.stack(axes, axis=way.then == "columns", dtype=wanted), way, &asked)
+    by_column = way.then == "columns"
+    shape = (len(axes), len(axes[0]))
+    made = room_for(shape[::-1] if by_column else shape, wanted or str(np.result_type(*axes)), way)
+    for place, axis in enumerate(axes):
+        (made.T if by_column else made)[place] = axis
+    return convert_part(apart.indices[0], made, way, &asked)
 
 
-cdef bint is_canonical(object coords, tuple shape) except -1:
-    """Whether coordinates, by rows, are in the order of C, each there once."""
-    try:
-        places = np.ravel_multi_index(tuple(coords), shape)
-    except ValueError:
-        return False            # there are more places than numbers for them
-    return bool((np.diff(places) > 0).all())
+cdef object room_for(tuple shape, str dtype, Way way):
+    """An ndarray in memory that the target can share."""
+    return as_numpy(new_tensor_of(shape, dtype)) if way.aligned else np.empty(shape, dtype)
+
+
+cdef bint is_in_order(Apart apart, Way way, Target target) except -1:
+    """Whether elements are in the order of C (or of the columns), each there once; for coordinates alone it may be not.
+    """
+    cdef Seen part
+    cdef list arrays = []
+    for part in apart.indices:
+        if not is_on_host(part):
+            return way.form != "coo"        # its library has to be believed
+        arrays.append(native(part.array) if part.swapped else as_numpy(part.array))
+    if way.form == "coo":
+        coords = arrays if way.before == "each" else arrays[0].T if way.before == "columns" else arrays[0]
+        try:
+            places = np.ravel_multi_index(tuple(coords), apart.shape)
+        except ValueError:
+            return False            # there are more places than numbers for them
+        return bool((np.diff(places) > 0).all())
+    rises = arrays[0][1:] > arrays[0][:len(arrays[0]) - 1]
+    starts = arrays[1][(arrays[1] > 0) & (arrays[1] < len(arrays[0]))].astype("int64")
+    rises[starts - 1] = True
+    if not rises.all():
+        raise refusal(ConversionError, target.name, "indices", f"of {way.form}", "are not sorted, each there once, "
+                      f"which {target.name} believes", f"pass {way.ordered}")
+    return True
 
 
 # ---- which form ------------------------------------------------------------------------------------------------------

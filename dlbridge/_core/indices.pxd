@@ -10,6 +10,7 @@ cdef class Seen:
     cdef Managed* managed
     cdef object array           # as it was taken out; of COO it may be one axis
     cdef str form, name
+    cdef bint swapped           # whether its bytes are in the other order
 
 
 cdef class Apart:

@@ -6,8 +6,10 @@ at once on the host, without the GIL, and the lengths of all parts everywhere.
 
 cimport cython
 
+from operator import index
 from sys import byteorder
 
+from cpython.long cimport PyLong_AsLongAndOverflow
 from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport kDLCPU
@@ -18,7 +20,7 @@ from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 
 import numpy as np
 
-from dlbridge.errors import ConversionError, DLBridgeError, refusal
+from dlbridge.errors import ConversionError, DLBridgeError, refusal, shown
 from dlbridge.libraries.library import PARTS
 
 cdef extern from "dlbridge/_core/indices.h" nogil:
@@ -27,6 +29,7 @@ cdef extern from "dlbridge/_core/indices.h" nogil:
         const void* values, int item_bytes, bint is_signed, int64_t count, int64_t stride, int64_t bound) noexcept
     int64_t falling "dlbridge_falling"(const void* values, int item_bytes, int64_t count, int64_t stride) noexcept
 
+cdef int64_t MOST = <int64_t> 1 << 62
 cdef str DAMAGED = "the array is damaged: make it again"
 cdef Request LOOKING = NOTHING_ASKED
 LOOKING.detach = LOOKING.peek = True
@@ -53,7 +56,7 @@ cdef class Apart:
 cdef Apart taken_apart(str form, str coordinates, object shape, list parts, str beyond):
     cdef Apart apart = Apart.__new__(Apart)
     cdef tuple names = PARTS[form]
-    apart.form, apart.shape = form, tuple(shape)
+    apart.form, apart.shape = form, checked_shape(form, shape)
     apart.data = seen(form, names[0], parts[0])
     if form == "coo":
         each = parts[1] if isinstance(parts[1], tuple) else (parts[1],)
@@ -66,6 +69,31 @@ cdef Apart taken_apart(str form, str coordinates, object shape, list parts, str 
     return apart
 
 
+cdef tuple checked_shape(str form, object shape):
+    """A shape whose extents are integers that can be reckoned with."""
+    if type(shape) is tuple and are_extents(<tuple> shape):
+        return shape
+    try:
+        whole = tuple([index(extent) for extent in shape])
+    except TypeError:
+        whole = (None,)
+    if are_extents(whole):
+        return whole
+    raise refusal(ConversionError, form, "shape", shown(shape), "is no tuple of extents below 2**62", DAMAGED)
+
+
+cdef bint are_extents(tuple shape) except -1:
+    cdef int overflow = 0
+    cdef int64_t extent
+    for each in shape:
+        if type(each) is not int:
+            return False
+        extent = PyLong_AsLongAndOverflow(each, &overflow)
+        if overflow or not 0 <= extent < MOST:
+            return False
+    return True
+
+
 cdef Seen seen(str form, str name, object array):
     cdef Seen made = Seen.__new__(Seen)
     made.array, made.form, made.name = array, form, name
@@ -73,6 +101,7 @@ cdef Seen seen(str form, str name, object array):
         made.managed = acquire_by(offers_for_type(type(array)), array, &LOOKING)
     except DLBridgeError as error:
         raise in_part(error, form, name) from error
+    made.swapped = made.managed.marks & SWAPPED
     if not made.managed.abi.dl_tensor.ndim:
         raise refusal(ConversionError, form, name, "()", "is the shape of a number", DAMAGED)
     return made
@@ -88,8 +117,9 @@ cdef Seen indices_seen(str form, str name, object array):
     if is_on_host(made) and (managed.marks & (SWAPPED | BYTE_STRIDES)
                              or <size_t> managed_data(managed) % get_row(managed.row).item_bytes):
         native = np.asarray(array)
+        swapped = made.swapped
         made = seen(form, name, native.astype(native.dtype.newbyteorder("=")))
-        made.array = array
+        made.array, made.swapped = array, swapped
     return made
 
 

@@ -90,15 +90,18 @@ cdef Route new_route(object src, object to):
         load_module("dlbridge._core.meant").check_order(src)
         raise
     route.target.load()
-    route.forms = library().between(facts_of(route.kind), route.target.facts, to)
+    route.offers = offers_for_type(route.kind)
+    first = <Offer> route.offers[0]
+    # A type that a user registered is what its source gives.
+    if first.protocol != "function" or first.facts.records:
+        route.forms = library().between(facts_of(route.kind), route.target.facts, to)
     if route.forms is not None:
         route.form_name, route.ways = route.forms.form_name, {}
+        route.wants_form = route.forms.wanted is not None
     route.already = owns(route, src)
     route.request = NOTHING_ASKED
     route.request.target = <PyObject*> route.target
     route.request.current_stream = route.target.current_stream
-    route.offers = offers_for_type(route.kind)
-    first = <Offer> route.offers[0]
     route.direct = route.target.share != NULL and first.describe != NULL and first.keep != NULL
     route.plain = not route.already and not route.direct and route.forms is None
     # A proxy, which poses as another class, says nothing about other objects of its type, so its route is not cached.
@@ -111,6 +114,8 @@ cdef bint owns(Route route, object src) except -1:
     """Whether src is what is asked for. A type of several arrays is asked for itself, and not only its library."""
     if route.forms is None:
         return route.target.owns(src)
+    if isinstance(route.key, type) and not isinstance(src, route.key):
+        return False
     if route.forms.wanted is not None:
         return isinstance(route.forms.kind, type) and isinstance(src, route.forms.kind)
     return route.target.owns(src) or route.forms.source is route.forms.target

@@ -142,7 +142,7 @@ def explain(
     try:
         given_copy = examine(facts, src, to, copy=copy, **others)
         if "parts" in facts:
-            return Plan(**facts | plan_of_parts(facts.pop("parts"), copy=copy, **others))
+            return Plan(**facts | plan_of_parts(facts["target"], *facts.pop("parts"), copy=copy, **others))
         if copy is None and given_copy and explain(src, to, copy=False, **others).action == "share":
             facts["hint"] = "pass copy=False to share it"
         if facts["action"] != "return" and (about := about_values(src, facts["target"])):
@@ -155,18 +155,27 @@ def explain(
     return Plan(**facts)
 
 
-def plan_of_parts(parts: tuple[str, list[tuple[str, object, str]]], **keywords: Any) -> dict[str, Any]:
-    """What is done with each part of an array that is several arrays, and with the whole."""
+def plan_of_parts(
+    target: str, to: str, parts: list[tuple[str, object, str]] | None, **keywords: Any,
+) -> dict[str, Any]:
+    """What is done with each part of an array that is several arrays, and with the whole.
+
+    It is returned where there are no parts, and copied by its own library where they are None.
+    """
+    if parts is None:
+        return {"action": "copy", "reason": "copy was asked for", "hint": "pass copy=None"}
+    if not parts:
+        return {"action": "return", "reason": f"src is of {target}'s own type already"}
     plans: dict[str, Plan] = {}
-    for name, array, becomes in parts[1]:
+    for name, array, becomes in parts:
         if name != "data":
             keywords["narrow"] = True
-        plan = explain(array, parts[0], **keywords)
+        plan = explain(array, to, **keywords)
         if plan.action == "return":         # of the part; the whole is another one
             plan = explain(array, "dlbridge")._replace(target=plan.target)
         plans[name] = plan._replace(action="copy", reason=becomes) if becomes else plan
     changed = [plan for each in ("refuse", "copy") for plan in plans.values() if plan.action == each]
-    action = changed[0].action if changed else "share" if plans else "return"
+    action = changed[0].action if changed else "share"
     because = changed[0].reason if changed else ""
     of = ", ".join(name for name, plan in plans.items() if because and plan.reason == because)
     return {"action": action, "leaves": plans, "reason": f"of {of}: {because}" if of else ""}

@@ -35,15 +35,15 @@ def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narr
     if out is not None:
         examine_out(facts, src, route, dtype, shape, out, &request)
         return False
-    if route.already and dtype is None and shape is None and is_already(src, route, &request):
-        facts["action"] = "return"
-        facts["reason"] = f"src is of {route.target.name}'s own type already"
-        return False
     if route.forms is not None and dtype is None and shape is None:
         parts = parts_to_explain(facts, src, route, &request)
         if parts is not None:
             facts["parts"] = parts
             return False
+    if route.already and dtype is None and shape is None and is_already(src, route, &request):
+        facts["action"] = "return"
+        facts["reason"] = f"src is of {route.target.name}'s own type already"
+        return False
     managed = acquire_seen(route.offers, src, dtype, shape, &request)
     try:
         state_memory(facts, managed)

@@ -4,6 +4,7 @@ import functools
 import sys
 from typing import Any
 
+from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.library import Arrays, Fact, Form, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES, NATIVE_BYTES
 
@@ -99,10 +100,18 @@ def copied(array: Any, stream: int | None) -> Any:
 
 def form_name(array: Any) -> str | None:
     """Of those of jax.experimental.sparse that are made for use; another name for the others."""
-    return {"BCOO": "coo", "BCSR": "csr"}.get(type(array).__name__, type(array).__name__)
+    names = [NAMES[kind.__name__] for kind in type(array).__mro__ if kind.__name__ in NAMES]
+    return names[0] if names else type(array).__name__
+
+
+NAMES = {"BCOO": "coo", "BCSR": "csr"}
+INDICES = "int32", "int64"      # the latter becomes the former where there is none
 
 
 def parts_of_coo(array: Any) -> tuple[tuple[int, ...], list[Any]]:
+    if array.n_batch:
+        raise refusal(ConversionError, "coo", "n_batch", array.n_batch, "is the number of axes of a batch",
+                      "pass its arrays one by one, x[0]")
     return array.shape, [array.data, array.indices]
 
 
@@ -171,10 +180,11 @@ LIBRARY = Library(
     forms={
         "csr": Form(("BCSR",), parts_of_rows, put_together_as("BCSR"), "jax.experimental.sparse.BCSR.from_bcoo(x)",
                     'jax.experimental.sparse.BCSR.fromdense(dlbridge.convert(x, "jax"))', "x.todense()", says=says,
-                    dense_axes=True),
+                    index_types=INDICES, dense_axes=True,
+                    ordered="jax.experimental.sparse.BCSR.from_bcoo(x.to_bcoo().sum_duplicates())"),
         "coo": Form(("BCOO",), parts_of_coo, put_together_as("BCOO"), "x.to_bcoo()",
                     'jax.experimental.sparse.BCOO.fromdense(dlbridge.convert(x, "jax"))', "x.todense()", says=says,
-                    coordinates="columns", dense_axes=True,
+                    index_types=INDICES, coordinates="columns", dense_axes=True,
                     beyond="pass x.sum_duplicates(), without what only fills it up"),
     },
     lacks=(

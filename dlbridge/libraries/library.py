@@ -63,13 +63,15 @@ class Form(NamedTuple):
     of_dense: str                           # … and of any dense array x
     dense: str                              # … a dense array of it
     says: Callable[[Any], tuple[bool, bool]] | None = None      # of an array: what it states of sorted, and of unique
+    detached: Callable[[Any], Any] | None = None                # of an array: the same without its gradient
     index_types: tuple[str, ...] = ()       # the dtypes of its index arrays, which are all of one; () for any
     coordinates: str = "each"               # of COO: an array for "each" axis, or one for all, with their "rows" or
     #                                         "columns"
     dense_axes: bool = False                # whether an element may be an array itself, along the last axes
     beyond: str = "the array is damaged: make it again"     # what to do where an index is outside of the shape
     checks_indices: bool = False            # whether ``put_together`` looks at each index
-    canonical: bool = False                 # whether its indices are always sorted, and each is there once
+    canonical: bool = False                 # whether the library believes that they are sorted, each there once
+    ordered: str = ""                       # the code that makes them so, of an array x of the library
 
 
 class Arrays(NamedTuple):

@@ -122,7 +122,7 @@ def parts_of_matrix(matrix: Any) -> tuple[tuple[int, ...], list[Any]]:
     return matrix.shape, [data.reshape(-1), indices, indptr]
 
 
-def matrix_of(name: str) -> Form:
+def matrix_of(form: str, name: str) -> Form:
     def put_together(
         kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
     ) -> Any:
@@ -131,7 +131,8 @@ def matrix_of(name: str) -> Form:
 
     return Form((name,), parts_of_matrix, put_together, f"pyarrow.{name}.from_tensor(x.to_tensor())",
                 f'pyarrow.{name}.from_tensor(pyarrow.Tensor.from_numpy(dlbridge.convert(x, "numpy")))', "x.to_tensor()",
-                index_types=("int64",))
+                index_types=("int64",), canonical=True,
+                ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()')
 
 
 MATRICES = {"csr": "SparseCSRMatrix", "csc": "SparseCSCMatrix"}
@@ -157,7 +158,7 @@ LIBRARY = Library(
     delivery="importer:prepare_for_ndarrays",
     importer=make,
     array_types=("Array", "Tensor"),
-    forms={form: matrix_of(name) for form, name in MATRICES.items()},
+    forms={form: matrix_of(form, name) for form, name in MATRICES.items()},
     lacks=(
         Fact("NEGATIVE_STRIDES", SEEN, "refuses them"),
         Fact("ZERO_STRIDES", SEEN, COMPACT),

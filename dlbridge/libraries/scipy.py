@@ -61,7 +61,7 @@ def compressed(form: str) -> Form:
     return Form((f"{form}_array", f"{form}_matrix"), parts_of_compressed, put_together, f"x.to{form}()",
                 f'scipy.sparse.{form}_array(dlbridge.convert(x, "numpy"))', "x.toarray()",
                 says=lambda matrix: (matrix.has_sorted_indices, matrix.has_canonical_format),
-                index_types=("int32", "int64"))
+                index_types=("int32", "int64"), ordered=f"x.tocoo().to{form}()")
 
 
 LIBRARY = Library(

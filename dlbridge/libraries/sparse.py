@@ -5,6 +5,7 @@ from typing import Any
 
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.library import Arrays, Fact, Form, Library
+from dlbridge.libraries.profiles import COMPLEX, INTEGERS
 
 SEEN = "seen in 0.19.3"
 AXES = {"csr": (0,), "csc": (1,)}
@@ -48,7 +49,7 @@ def compressed(form: str) -> Form:
     axes = AXES[form]
     return Form(("GCXS",), parts_of_compressed, put_together, f'x.asformat("gcxs", compressed_axes={axes})',
                 f'sparse.GCXS.from_numpy(dlbridge.convert(x, "numpy"), compressed_axes={axes})', "x.todense()",
-                checks_indices=True)
+                checks_indices=True, canonical=True, ordered=f"sparse.GCXS(x.tocoo(), compressed_axes={axes})")
 
 
 LIBRARY = Library(
@@ -57,6 +58,7 @@ LIBRARY = Library(
     delivery="forms",
     array_types=("SparseArray",),
     parts_of="numpy",
+    dtypes=(Fact(("bool", *INTEGERS, "float32", "float64", *COMPLEX), SEEN, "compiles functions for these alone"),),
     duplicate=Fact(lambda array: array.copy(), SEEN),
     forms={
         "coo": Form(("COO",), parts_of_coo, new_coo, 'x.asformat("coo")',

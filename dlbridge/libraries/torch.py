@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.library import Arrays, Fact, Form, Library, TooWide
 from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, IN_TREE, INTEGERS
 
@@ -115,15 +116,22 @@ def form_name(tensor: Any) -> str | None:
 
 
 def parts_of_coo(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
-    """Its elements as they are: the public methods want a tensor that is coalesced."""
-    values = tensor._values()
-    return tuple(tensor.shape), [values.requires_grad_() if tensor.requires_grad else values, tensor._indices()]
+    """Its elements as they are: the public methods want a tensor that is coalesced, and keep its gradient."""
+    values = tensor.values() if tensor.is_coalesced() else tensor._values()
+    if tensor.requires_grad and not values.requires_grad:
+        raise refusal(ConversionError, "torch", "requires_grad", True, "would be lost, since it is not coalesced",
+                      "pass detach=True, x.coalesce(), or x.detach()")
+    return tuple(tensor.shape), [values, tensor._indices()]
 
 
 def new_coo(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
     data, coords = parts
     return sys.modules["torch"].sparse_coo_tensor(
         coords, data, shape, check_invariants=False, is_coalesced=True if is_sorted and is_unique else None)
+
+
+def detached(tensor: Any) -> Any:
+    return tensor.detach()
 
 
 def parts_of_rows(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
@@ -147,7 +155,8 @@ def compressed(form: str) -> Form:
     blocks = "(blocksize)" if form.startswith("b") else "()"
     return Form((f"sparse_{form}",), parts_of_columns if form.endswith("c") else parts_of_rows, put_together,
                 f"x.to_sparse_{form}{blocks}", f'dlbridge.convert(x, "torch").to_sparse_{form}{blocks}', "x.to_dense()",
-                index_types=("int32", "int64"), dense_axes=True)
+                detached=detached, index_types=("int32", "int64"), dense_axes=True,
+                ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()')
 
 
 LIBRARY = Library(
@@ -216,7 +225,7 @@ LIBRARY = Library(
         "csr": compressed("csr"),
         "coo": Form(("sparse_coo",), parts_of_coo, new_coo, "x.to_sparse()",
                     'dlbridge.convert(x, "torch").to_sparse()', "x.to_dense()",
-                    says=lambda tensor: (tensor.is_coalesced(), tensor.is_coalesced()),
+                    says=lambda tensor: (tensor.is_coalesced(), tensor.is_coalesced()), detached=detached,
                     index_types=("int64",), coordinates="rows", dense_axes=True),
         **{name: compressed(name) for name in ("csc", "bsr", "bsc")},
     },

@@ -356,6 +356,25 @@ def test_a_part_that_is_wrong_is_named(case, to):
     assert (plan.action, plan.reason) == ("refuse", caught.value.reason)
 
 
+@pytest.mark.parametrize("shape", [(-1, 8), (6, -8), (2**62, 8), (6, 2**70), ("6", 8), (6.0, 8), None, ()], ids=str)
+@pytest.mark.parametrize("to", ["torch", "jax"])
+def test_a_shape_that_is_none_is_refused(shape, to):
+    class Odd(scipy_sparse().csr_array):
+        @property
+        def shape(self):
+            return shape
+
+    array = matrix()
+    odd = Odd.__new__(Odd)
+    odd.__dict__.update(vars(array))
+    with pytest.raises(dlbridge.ConversionError, match="csr: shape"):
+        dlbridge.convert(odd, to)
+    empty = Odd.__new__(Odd)
+    empty.__dict__.update({name: part[:0] for name, part in vars(array).items() if isinstance(part, np.ndarray)})
+    with pytest.raises(dlbridge.ConversionError):
+        dlbridge.convert(empty, to)
+
+
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
 @pytest.mark.parametrize("step", [1, 2, -1])
 def test_each_index_is_looked_at(dtype, step):
@@ -433,6 +452,16 @@ def test_shapes_beyond_int32():
         dlbridge.convert(rows, "jax")
 
 
+def test_what_the_source_cannot_find_out_is_not_stated():
+    """SciPy's own functions know no uint64."""
+    array = matrix()
+    array.indices = array.indices.astype("u8")
+    made = dlbridge.convert(array, "jax")
+    assert (made.indices_sorted, made.unique_indices) == (False, False)
+    assert dense(made).tolist() == dense(matrix()).tolist()
+    assert dlbridge.convert(array, scipy_sparse().csr_matrix).indices.dtype == "int64"
+
+
 # ---- what is said of it ----------------------------------------------------------------------------------------------
 
 def test_explain_has_a_line_for_each_part():
@@ -473,6 +502,71 @@ def test_explain_says_which_parts_are_shared(source, to, form, index_type, reado
         dlbridge.convert(before, to, readonly=readonly)
     if to != "jax":         # which copies what is not aligned, by itself
         assert bool(copies) == (found < {name.partition("[")[0] for name in parts_of(after)})
+
+
+@pytest.mark.parametrize("keywords", [{"order": "C"}, {"device": "cpu"}, {"copy": True}, {}], ids=str)
+def test_arrays_of_the_targets_own(keywords):
+    import torch
+
+    sparse = scipy_sparse()
+    weight = torch.eye(3, requires_grad=True)
+    for own, to in (
+            (matrix(), "scipy"), (matrix("coo"), "scipy"), (matrix().todok(), "scipy"), (weight.to_sparse(), "torch"),
+            (sparse.csr_array(np.arange(4.0)), "scipy"), (torch.ones(2, 3, 4).to_sparse_csr(), "torch"),
+            (dlbridge.convert(matrix(), "jax"), "jax"), (dlbridge.convert(matrix(), "torch"), torch.sparse_csr)):
+        made = dlbridge.convert(own, to, **keywords)
+        plan = dlbridge.explain(own, to, **keywords)
+        assert (made is own, plan.action) == ((False, "copy") if "copy" in keywords else (True, "return"))
+        assert type(made) is type(own)
+        if getattr(own, "requires_grad", False):
+            made.to_dense().sum().backward()
+            assert weight.grad.tolist() == np.eye(3).tolist()
+
+
+def test_types_that_are_not_of_the_form():
+    import jax
+    import torch
+
+    sparse, array = scipy_sparse(), matrix()
+    assert type(dlbridge.convert(array, sparse.spmatrix)) is sparse.csr_matrix
+    assert dlbridge.convert(array, sparse.sparray) is array
+    assert type(dlbridge.convert(sparse.csr_matrix(array), sparse.sparray)) is sparse.csr_array
+    assert dlbridge.convert(array, torch.Tensor).layout is torch.sparse_csr
+    for to in sparse.lil_array, sparse.dok_matrix, jax.Array:
+        with pytest.raises(dlbridge.ConversionError, match=r"is no type of csr \(pass x.toarray\(\)\)"):
+            dlbridge.convert(array, to)
+        assert dlbridge.explain(array, to).action == "refuse"
+
+
+def test_a_source_that_is_registered_for_a_type_counts():
+    class Own(scipy_sparse().csr_array):
+        pass
+
+    array = Own(matrix())
+    assert str(dlbridge.convert(array, "torch").layout) == "torch.sparse_csr"
+    dlbridge.register_source(Own, lambda array: array.data)
+    assert dlbridge.convert(array, "torch").tolist() == array.data.tolist()
+    assert dlbridge.convert_tree([array], "torch")[0].tolist() == array.data.tolist()
+
+
+def test_batches_of_matrices_and_gradients_are_refused():
+    import torch
+
+    for batch in torch.ones(2, 3, 4).to_sparse_csr(), jax_sparse().BCOO.fromdense(jax_sparse().BCOO.fromdense(
+            np.ones((2, 3), "f4")).todense(), n_batch=1):
+        with pytest.raises(dlbridge.ConversionError, match="batch"):
+            dlbridge.convert(batch, "scipy")
+    uncoalesced = torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 2), requires_grad=True)
+    with pytest.raises(dlbridge.ConversionError, match="requires_grad"):
+        dlbridge.convert(uncoalesced, "scipy")
+    assert dlbridge.convert(uncoalesced, "scipy", detach=True).toarray()[0, 1] == 3
+
+
+def test_padding_of_jax_is_left_out_without_a_copy():
+    padded = jax_sparse().BCSR.fromdense(np.diag(np.ones(3, "f4")), nse=9)
+    made = dlbridge.convert(padded, "scipy", copy=False)
+    assert made.data.tolist() == [1, 1, 1]
+    assert shared(padded, made) == {"data", "indices", "indptr"}
 
 
 def test_copy_false_is_kept():

@@ -113,6 +113,61 @@ def test_what_sparse_has_beyond_the_others_is_refused():
     assert dlbridge.explain(wrong, "sparse").action == "refuse"
 
 
+@pytest.mark.parametrize("to", ["pyarrow", "sparse"])
+@pytest.mark.parametrize("source", ["scipy", "torch", "jax"])
+def test_what_believes_in_an_order_is_given_one(to, source):
+    """pyarrow would take the last of several values, and sparse would not find those out of order."""
+    names = {"dlbridge": dlbridge, "jax": jax}
+    for indices in [1, 1, 0], [3, 1, 0]:
+        rows = scipy.sparse.csr_array((np.array([1, 2, 3], "f4"), indices, [0, 3, 3]), (2, 4))
+        before = dlbridge.convert(rows, source)
+        with pytest.raises(dlbridge.ConversionError, match=f"^{to}: indices of csr: are not sorted") as caught:
+            dlbridge.convert(before, to)
+        assert dlbridge.explain(before, to).reason == caught.value.reason
+        ordered = eval(caught.value.hint.removeprefix("pass "), {**names, "x": before})
+        after = dlbridge.convert(ordered, to)
+        assert dense(after).tolist() == dense(rows).tolist()
+        if to == "sparse":
+            assert [after[0, column] for column in range(4)] == dense(rows)[0].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float16", ">f8", ">i4"])
+@pytest.mark.parametrize("to", ["sparse", scipy.sparse.csr_matrix, "torch", "pyarrow"], ids=str)
+def test_explain_knows_what_a_library_has_not(to, dtype):
+    array = page.matrix("csr")
+    if dtype == ">i4":
+        array.indices, array.indptr = array.indices.astype(dtype), array.indptr.astype(dtype)
+    else:
+        array.data = array.data.astype(dtype)
+    expected = dlbridge.explain(array, to).action
+    try:
+        made = dlbridge.convert(array, to)
+    except dlbridge.ConversionError:
+        assert expected == "refuse"
+    else:
+        assert expected in ("share", "copy")
+        assert dense(made).tolist() == dense(page.matrix("csr")).tolist()
+
+
+def test_a_flag_that_is_wrong_is_not_believed():
+    array = scipy.sparse.coo_array((np.array([1, 2, 3], "f4"), ([0, 0, 0], [0, 1, 2])), (3, 4))
+    array.sum_duplicates()
+    array.coords = np.array([2, 0, 0]), np.array([1, 1, 1])
+    assert dlbridge.convert(array, "sparse").todense()[0, 1] == 5
+
+
+@pytest.mark.parametrize("name", ["jax", "pyarrow", "sparse", "scipy", "torch"])
+def test_results_are_like_arrays_of_each_library(name):
+    @dlbridge.accepts("scipy", returns="like")
+    def twice(x):
+        return 2 * x
+
+    before = dlbridge.convert(page.matrix("csr"), name)
+    after = twice(before)
+    assert type(after) is type(before)
+    assert dense(after).tolist() == (2 * dense(before)).tolist()
+
+
 # ---- AnnData ---------------------------------------------------------------------------------------------------------
 
 def test_the_matrix_of_an_anndata_goes_to_torch_and_back():

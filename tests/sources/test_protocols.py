@@ -246,7 +246,7 @@ UNSUPPORTED = (
 @pytest.mark.needs("torch")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("make", "hint"), [row[1:] for row in UNSUPPORTED], ids=[row[0] for row in UNSUPPORTED])
-@pytest.mark.parametrize("to", params(["numpy", "dlbridge", "pyarrow"]))
+@pytest.mark.parametrize("to", params(["numpy", "dlbridge", "memoryview"]))
 def test_what_is_no_array_is_refused_with_a_hint(make, hint, to):
     src = make()
     with pytest.raises(dlbridge.UnsupportedError) as caught:

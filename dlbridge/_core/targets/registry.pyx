@@ -57,7 +57,8 @@ cdef Target find_target(object to):
         target = _by_module(getattr(to, "__name__", None)) or _by_namespace(to)
     else:
         # An array stands for its library. Any other object or class stands for itself, as a namespace.
-        target = _by_type(to if isinstance(to, type) else type(to)) or _by_form(to) or _by_namespace(to)
+        kind = to if isinstance(to, type) else type(to)
+        target = _by_type(kind) or _by_form(to) or _by_form(kind) or _by_namespace(to)
     if target is None:
         text, wrong, hint = load_module("dlbridge._core.meant").about_target(to, names())
         raise refusal(UnsupportedError, "convert", "to", text, wrong, hint)
