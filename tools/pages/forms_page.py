@@ -61,6 +61,8 @@ def table() -> str:
             first = matrix(form)
             for name in (name for name, library in having.items() if form in library.forms):
                 source = dlbridge.convert(first, name)
+                if (form, name) == ("coo", "sparse"):
+                    source.coords = aligned(source.coords)
                 cells = ["" if to == name or form not in having[to].forms else outcome(source, to) for to in having]
                 if any(cells):
                     lines.append(f"| {form.upper()} | {name} | " + " | ".join(cells) + " |\n")
