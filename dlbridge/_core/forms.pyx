@@ -4,11 +4,13 @@ cimport cython
 
 from libc.stdint cimport uint64_t
 
+from dlbridge._core.atomic cimport add
 from dlbridge._core.conversion cimport convert_by_route, convert_to
 from dlbridge._core.copies cimport is_watched, note_clone, note_copy
 from dlbridge._core.decision cimport is_immutable
 from dlbridge._core.dtypes cimport find_name, row_name, rows_named
 from dlbridge._core.indices cimport Apart, Seen, in_part, is_on_host, taken_apart
+from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport (
     COPY_ALWAYS, COPY_IF_NEEDED, COPY_NEVER, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request,
 )
@@ -38,23 +40,17 @@ cdef class Way:
     """How arrays of one form get to a target: what is known of both, once for a route."""
 
     cdef str form               # its name
-    cdef object take_apart
-    cdef object detached        # a function of an array, or None
-    cdef str before             # how coordinates lie
-    cdef object says            # a function of an array, or None where the target states nothing
-    cdef object put_together
-    cdef object kind            # the type that is asked for, or None
-    cdef bint aligned           # whether the target needs memory that is aligned
-    cdef bint native            # whether the target takes bytes in the other order for something else
-    cdef str ordered            # code that sorts the indices, and adds up what is there more than once
     cdef str to                 # the library of the parts
-    cdef str then
-    cdef uint64_t rows          # the dtypes that indices can have; 0 for any
-    cdef tuple index_types
-    cdef bint dense_axes, canonical
-    cdef str dense              # code
-    cdef str beyond             # a hint, where an index is
-    cdef bint checks            # whether the target looks at indices itself
+    cdef object kind            # the type that is asked for, or None
+    cdef tuple index_types      # that indices can have, …
+    cdef uint64_t rows          # … and their rows; 0 for any
+    cdef bint dense_axes, canonical, checks     # of the target, as Form has them
+    cdef bint native            # whether the target would misread bytes in the other order
+    cdef bint aligned           # whether it needs memory that is aligned
+    cdef str before, then       # how coordinates lie in the source, and in the target
+    # Functions of the two libraries, and what the source says to do; None where there is nothing.
+    cdef object take_apart, detached, says, put_together
+    cdef str dense, ordered, beyond
 
 
 cdef object convert_form(object src, Route route, const Request* request):
@@ -297,6 +293,7 @@ cdef int note_change(Seen part, str reason, str to, const Request* request) exce
     """Tell who watches of a copy of a part that is made for another reason than that of memory, or refuse one."""
     if request.copy == COPY_NEVER:
         raise refusal(CopyRequiredError, part.form, "part", part.name, f"{reason}, which is a copy", "pass copy=None")
+    add(&copies_made, 1)
     if is_watched():
         note_copy(part.array, part.managed, to, reason, "nothing to do: its library has them otherwise")
     return 0
@@ -348,8 +345,7 @@ cdef object room_for(tuple shape, str dtype, Way way):
 
 
 cdef bint is_in_order(Apart apart, Way way, Target target) except -1:
-    """Whether elements are in the order of C (or of the columns), each there once; for coordinates alone it may be not.
-    """
+    """Whether elements are in order, each there once. If not, compressed ones are refused: no library sorts those."""
     cdef Seen part
     cdef list arrays = []
     for part in apart.indices:

@@ -12,8 +12,9 @@ from sys import byteorder
 from cpython.long cimport PyLong_AsLongAndOverflow
 from libc.stdint cimport int32_t, int64_t
 
-from dlbridge._core.abi cimport kDLCPU
+from dlbridge._core.abi cimport DLDevice, kDLCPU
 from dlbridge._core.block cimport BYTE_STRIDES, SWAPPED, Managed, managed_data, managed_release, managed_shape
+from dlbridge._core.devices.table cimport device_name, same_device
 from dlbridge._core.dtypes cimport DTypeRow, get_row, row_name
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
@@ -67,6 +68,14 @@ cdef Apart taken_apart(str form, str coordinates, object shape, list parts, str 
         apart.indices = [indices_seen(form, names[1], parts[1]), indices_seen(form, names[2], parts[2])]
         check_compressed(apart, beyond)
     return apart
+
+
+cdef int check_device(Seen part, Seen data) except -1:
+    cdef DLDevice* device = &part.managed.abi.dl_tensor.device
+    if not same_device(device, &data.managed.abi.dl_tensor.device):
+        raise refusal(ConversionError, part.form, part.name, f"on {device_name(device[0])}",
+                      "is on another device than the data", "move its parts to one device")
+    return 0
 
 
 cdef tuple checked_shape(str form, object shape):
@@ -152,6 +161,7 @@ cdef int check_compressed(Apart apart, str beyond) except -1:
     if len(apart.shape) < 2:
         raise refusal(ConversionError, apart.form, "shape", apart.shape, "is not of two axes", "pass x.reshape(1, -1)")
     for part in (indices, offsets):
+        check_device(part, apart.data)
         if part.managed.abi.dl_tensor.ndim != 1:
             raise refusal(ConversionError, apart.form, part.name, managed_shape(part.managed),
                           "is the shape of a batch", "pass its matrices one by one, x[0]")
@@ -202,6 +212,7 @@ cdef int check_coordinates(Apart apart, str coordinates, str beyond) except -1:
     cdef int32_t along = coordinates == "rows"      # the elements
     cdef int axes = len(apart.indices), axis
     for part in apart.indices:
+        check_device(part, apart.data)
         if part.managed.abi.dl_tensor.ndim != 1 + in_one or length(part, along) != length(apart.data):
             raise wrong(part, managed_shape(part.managed), f"is not the shape for {length(apart.data)} elements")
         axes = length(part, 1 - along) if in_one else axes

@@ -6,7 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
-from support.children import in_child
+from fake_driver.harness import in_child
 
 import dlbridge
 
@@ -627,6 +627,29 @@ def test_functions_take_them_and_give_them_back():
         return type(x)
 
     assert kind(matrix()) is sparse.csr_array
+
+
+def test_what_is_in_several_places_is_copied_once():
+    array = matrix("coo")
+    first, second = dlbridge.convert_tree([array, array], "torch")
+    assert first is second
+
+
+@in_child
+def test_parts_on_several_devices_are_refused():
+    import numpy as np
+    import pytest
+    import scipy.sparse
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+
+    rows = scipy.sparse.csr_array(np.eye(4, dtype="f4"))
+    start = driver.filled(0, rows.indices.tobytes(), "device")
+    rows.indices = Interface(start, (4,), "<i4")
+    with pytest.raises(dlbridge.ConversionError, match=r"csr: indices on cuda:0: is on another device than the data"):
+        dlbridge.convert(rows, "torch")
+    assert dlbridge.explain(rows, "torch").action == "refuse"
 
 
 def test_threads():
