@@ -8,6 +8,7 @@ from dlbridge._core.atomic cimport add
 from dlbridge._core.conversion cimport convert_by_route, convert_to
 from dlbridge._core.copies cimport is_watched, note_clone, note_copy
 from dlbridge._core.decision cimport is_immutable
+from dlbridge._core.devices.table cimport is_host
 from dlbridge._core.dtypes cimport find_name, row_name, rows_named
 from dlbridge._core.indices cimport Apart, Seen, in_part, is_on_host, taken_apart
 from dlbridge._core.place cimport copies_made
@@ -66,7 +67,7 @@ cdef object convert_form(object src, Route route, const Request* request):
     way = way_of(src, name, route)
     if request.detach and way.detached is not None:
         src = way.detached(src)
-    apart = taken(src, way, route.target, None if way.checks else way.beyond)
+    apart = taken(src, way, route.target, None if way.checks else way.beyond, request)
     is_sorted, is_unique = stated(src, way)
     if way.canonical and not is_in_order(apart, way, route.target):
         note_change(apart.data, UNSORTED, way.to, request)      # the library sorts them
@@ -109,8 +110,7 @@ cdef object kept_or_copied(object src, str name, Route route, const Request* req
 cdef bint is_there(object src, str name, Route route, const Request* request) except -1:
     """Whether several arrays are on the device that is asked for; what is not taken apart is on the host."""
     form = route.forms.source.forms.get(name)
-    _, parts = (None, [None]) if form is None else form.take_apart(src)
-    return is_on(parts[0], route.target.hosts, &request.device)
+    return is_on(None if form is None else form.elements(src), route.target.hosts, &request.device)
 
 
 cdef Way way_of(object src, str name, Route route):
@@ -145,7 +145,7 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
     way = way_of(src, name, route)
     if request.detach and way.detached is not None:
         src = way.detached(src)
-    apart = taken(src, way, route.target, way.beyond)
+    apart = taken(src, way, route.target, way.beyond, NULL)
     facts |= {"shape": apart.shape, "dtype": row_name(apart.data.managed.row)}
     wanted = None if way.rows == 0 else index_type(apart.indices, way)
     unsorted = UNSORTED if way.canonical and not is_in_order(apart, way, route.target) else ""
@@ -155,6 +155,8 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
         named = f"{part.name}[{place}]" if way.before == "each" and way.form == "coo" else part.name
         becomes = wanted if is_cast(part, wanted, way) else ONE_ARRAY if in_one else None
         array = part.array.T if way.before == "rows" and way.then == "columns" else part.array
+        if in_one and not (request.has_device and is_host(request.device.device_type)):
+            check_reach(part, way)
         found.append((named, array, unsorted or (indices_become(part, becomes) if becomes else "")))
     for (named, _, becomes) in found:
         if becomes and request.copy == COPY_NEVER:
@@ -194,11 +196,13 @@ cdef object kind_below(object base, str name, object form, object source, Target
     raise refusal(ConversionError, target.name, "to", full_name(base), f"is no type of {name}", f"pass {source.dense}")
 
 
-cdef Apart taken(object src, Way way, Target target, str beyond):
-    """The parts of an array, looked at."""
+cdef Apart taken(object src, Way way, Target target, str beyond, const Request* request):
+    """The parts of an array, looked at. By a request they are on the host before, if they are to be there."""
     cdef Apart apart
     cdef list parts
     shape, parts = way.take_apart(src)
+    if request != NULL and request.has_device and is_host(request.device.device_type):
+        parts = [brought(part, target, request) for part in parts]
     apart = taken_apart(way.form, way.before, shape, parts, beyond)
     if apart.indexed != len(apart.shape) and not way.dense_axes:
         raise refusal(ConversionError, target.name, "shape", apart.shape,
@@ -210,6 +214,18 @@ cdef Apart taken(object src, Way way, Target target, str beyond):
         parts[0], parts[1] = as_numpy(parts[0])[:apart.count], as_numpy(parts[1])[:apart.count]
         apart = taken_apart(way.form, way.before, shape, parts, beyond)
     return apart
+
+
+cdef object brought(object part, Target target, const Request* request):
+    """A part on the host: a device's indices cannot be looked at there."""
+    cdef Request asked
+    if type(part) is tuple:
+        return tuple([brought(each, target, request) for each in part])
+    if is_on(part, target.hosts, &request.device):
+        return part
+    asked = request[0]
+    asked.readonly = READONLY_SHARE
+    return convert_to(part, "numpy", &asked)
 
 
 cdef list convert_each(Apart apart, Way way, const Request* request):
@@ -231,7 +247,9 @@ cdef object convert_data(Seen part, Way way, const Request* request):
     if not (part.swapped and way.native):
         return convert_part(part, part.array, way, request)
     note_change(part, SWAPPED_BYTES, way.to, request)
-    return convert_part(part, native(part.array), way, request)
+    cdef Request asked = request[0]
+    asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
+    return convert_part(part, native(part.array), way, &asked)
 
 
 cdef object native(object array):
@@ -295,7 +313,7 @@ cdef int note_change(Seen part, str reason, str to, const Request* request) exce
         raise refusal(CopyRequiredError, part.form, "part", part.name, f"{reason}, which is a copy", "pass copy=None")
     add(&copies_made, 1)
     if is_watched():
-        note_copy(part.array, part.managed, to, reason, "nothing to do: its library has them otherwise")
+        note_copy(part.array, part.managed, to, reason, "nothing to do: it is copied")
     return 0
 
 
@@ -325,18 +343,24 @@ cdef object stacked(Apart apart, str wanted, Way way, const Request* request):
     cdef Seen part
     cdef list axes = []
     for part in apart.indices:
-        if not is_on_host(part):
-            raise refusal(ConversionError, apart.form, "coords", "of a device", "are an array for each axis, and "
-                          f"{way.to} has one for all", "pass x.tocsr()")
+        check_reach(part, way)
         note_change(part, indices_become(part, wanted or ONE_ARRAY), way.to, request)
         axes.append(as_numpy(part.array))
     asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
     by_column = way.then == "columns"
     shape = (len(axes), len(axes[0]))
-    made = room_for(shape[::-1] if by_column else shape, wanted or str(np.result_type(*axes)), way)
+    types = {axis.dtype.name for axis in axes}
+    made = room_for(shape[::-1] if by_column else shape, wanted or (types.pop() if len(types) == 1 else "int64"), way)
     for place, axis in enumerate(axes):
         (made.T if by_column else made)[place] = axis
     return convert_part(apart.indices[0], made, way, &asked)
+
+
+cdef int check_reach(Seen part, Way way) except -1:
+    if not is_on_host(part):
+        raise refusal(ConversionError, part.form, "coords", "of a device", "are an array for each axis, and "
+                      f"{way.to} has one for all", 'pass x.tocsr(), or device="cpu"')
+    return 0
 
 
 cdef object room_for(tuple shape, str dtype, Way way):
@@ -383,6 +407,7 @@ cdef object find_form(object src, object name, object between):
             if each in between.source.forms and each != name and (each == "coo" or len(src.shape) == 2)]
     made = between.source.forms[both[0]].made if both else next(iter(between.source.forms.values())).dense
     having = [library.name for library in libraries().values() if name in library.forms]
+    others = f"; {', '.join(having)} {'have' if len(having) > 1 else 'has'} it" if having else ""
     wrong = f"is not {wanted}" if wanted in target.forms and name in target.forms else (
-        f"is none that {target.name} has" + (f"; {', '.join(having)} have it" if having else ""))
+        f"is none that {target.name} has{others}")
     raise refusal(ConversionError, target.name, "form", name, wrong, f"pass {made}")

@@ -165,7 +165,7 @@ cdef int check_compressed(Apart apart, str beyond) except -1:
         if part.managed.abi.dl_tensor.ndim != 1:
             raise refusal(ConversionError, apart.form, part.name, managed_shape(part.managed),
                           "is the shape of a batch", "pass its matrices one by one, x[0]")
-    lines, across = extents_in_blocks(apart, by_column)
+    lines, across = checked_extents(apart, by_column)
     if length(offsets) != lines + 1:
         raise wrong(offsets, managed_shape(offsets.managed),
                     f"is not the shape for {lines} {'columns' if by_column else 'rows'}, which is {(lines + 1,)}")
@@ -182,9 +182,10 @@ cdef int check_compressed(Apart apart, str beyond) except -1:
     return 0
 
 
-cdef (int64_t, int64_t) extents_in_blocks(Apart apart, int by_column) except *:
-    """How many lines there are that are compressed, and how many across them, in blocks."""
+cdef (int64_t, int64_t) checked_extents(Apart apart, int by_column) except *:
+    """How many lines are compressed, and how many are across them, in blocks, once the shape of the data fits them."""
     cdef bint blocks = apart.form[0] == u"b"
+    # Most matrices are as plain as this.
     if not blocks and apart.data.managed.abi.dl_tensor.ndim == 1 and len(apart.shape) == 2:
         apart.indexed = 2
         return apart.shape[by_column], apart.shape[1 - by_column]
@@ -196,7 +197,7 @@ cdef (int64_t, int64_t) extents_in_blocks(Apart apart, int by_column) except *:
     return (apart.shape[by_column] // block[by_column], apart.shape[1 - by_column] // block[1 - by_column])
 
 
-cdef int check_dense_axes(Apart apart, int indexed, int before) except -1:
+cdef int check_dense_axes(Apart apart, int64_t indexed, int before) except -1:
     """Check that an element has the extents that are left over: of the whole and, behind so many axes, of the data."""
     cdef tuple of_data = managed_shape(apart.data.managed)
     apart.indexed = indexed
@@ -210,7 +211,7 @@ cdef int check_coordinates(Apart apart, str coordinates, str beyond) except -1:
     cdef Seen part
     cdef bint in_one = coordinates != "each"
     cdef int32_t along = coordinates == "rows"      # the elements
-    cdef int axes = len(apart.indices), axis
+    cdef int64_t axes = len(apart.indices), axis
     for part in apart.indices:
         check_device(part, apart.data)
         if part.managed.abi.dl_tensor.ndim != 1 + in_one or length(part, along) != length(apart.data):

@@ -114,11 +114,11 @@ cdef bint owns(Route route, object src) except -1:
     """Whether src is what is asked for. A type of several arrays is asked for itself, and not only its library."""
     if route.forms is None:
         return route.target.owns(src)
-    if isinstance(route.key, type) and not isinstance(src, route.key):
-        return False
     if route.forms.wanted is not None:
         return isinstance(route.forms.kind, type) and isinstance(src, route.forms.kind)
-    return route.target.owns(src) or route.forms.source is route.forms.target
+    if not isinstance(route.key, type) or isinstance(src, route.key):
+        return route.target.owns(src) or route.forms.source is route.forms.target
+    return route.target.facts.delivery != "forms" and route.target.owns(src)     # as ever, of what may be one array
 
 
 cdef Route delivery_to(object to, str otherwise, Request* request):

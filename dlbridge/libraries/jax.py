@@ -99,9 +99,9 @@ def copied(array: Any, stream: int | None) -> Any:
 # ---- sparse arrays ---------------------------------------------------------------------------------------------------
 
 def form_name(array: Any) -> str | None:
-    """Of those of jax.experimental.sparse that are made for use; another name for the others."""
+    """Of those of jax.experimental.sparse that are made for use."""
     names = [NAMES[kind.__name__] for kind in type(array).__mro__ if kind.__name__ in NAMES]
-    return names[0] if names else type(array).__name__
+    return names[0] if names else None
 
 
 NAMES = {"BCOO": "coo", "BCSR": "csr"}

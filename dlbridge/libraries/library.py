@@ -8,6 +8,7 @@ takes; nothing here is imported from a library.
 from __future__ import annotations
 
 import importlib
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -62,6 +63,7 @@ class Form(NamedTuple):
     made: str                               # the code that makes such an array of another array x of the library
     of_dense: str                           # … and of any dense array x
     dense: str                              # … a dense array of it
+    elements: Callable[[Any], Any] = operator.attrgetter("data")     # of an array: the part whose device is its own
     says: Callable[[Any], tuple[bool, bool]] | None = None      # of an array: what it states of sorted, and of unique
     detached: Callable[[Any], Any] | None = None                # of an array: the same without its gradient
     index_types: tuple[str, ...] = ()       # the dtypes of its index arrays, which are all of one; () for any

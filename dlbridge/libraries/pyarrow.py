@@ -131,7 +131,7 @@ def matrix_of(form: str, name: str) -> Form:
 
     return Form((name,), parts_of_matrix, put_together, f"pyarrow.{name}.from_tensor(x.to_tensor())",
                 f'pyarrow.{name}.from_tensor(pyarrow.Tensor.from_numpy(dlbridge.convert(x, "numpy")))', "x.to_tensor()",
-                index_types=("int64",), canonical=True,
+                elements=lambda matrix: None, index_types=("int64",), canonical=True,
                 ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()')
 
 

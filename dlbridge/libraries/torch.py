@@ -112,7 +112,10 @@ LAYOUTS = Layouts()
 
 
 def form_name(tensor: Any) -> str | None:
-    return LAYOUTS[tensor.layout]
+    try:
+        return LAYOUTS[tensor.layout]
+    except Exception:
+        return None             # a subclass answers as it likes; its conversion says what is wrong
 
 
 def parts_of_coo(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
@@ -127,7 +130,12 @@ def parts_of_coo(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
 def new_coo(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
     data, coords = parts
     return sys.modules["torch"].sparse_coo_tensor(
-        coords, data, shape, check_invariants=False, is_coalesced=True if is_sorted and is_unique else None)
+        coords, data, shape, check_invariants=checks_asked(), is_coalesced=True if is_sorted and is_unique else None)
+
+
+def checks_asked() -> bool:
+    """Whether the user lets torch check sparse tensors, too; it warns where it is told nothing."""
+    return bool(sys.modules["torch"].sparse.check_sparse_tensor_invariants.is_enabled())
 
 
 def detached(tensor: Any) -> Any:
@@ -148,14 +156,14 @@ def compressed(form: str) -> Form:
     ) -> Any:
         torch = sys.modules["torch"]
         data, indices, indptr = parts
-        return torch.sparse_compressed_tensor(
-            indptr, indices, data, shape, layout=getattr(torch, layout), check_invariants=False)
+        return torch.sparse_compressed_tensor(indptr, indices, data, shape, layout=getattr(torch, layout),
+                                              check_invariants=checks_asked())
 
     layout = f"sparse_{form}"
     blocks = "(blocksize)" if form.startswith("b") else "()"
     return Form((f"sparse_{form}",), parts_of_columns if form.endswith("c") else parts_of_rows, put_together,
                 f"x.to_sparse_{form}{blocks}", f'dlbridge.convert(x, "torch").to_sparse_{form}{blocks}', "x.to_dense()",
-                detached=detached, index_types=("int32", "int64"), dense_axes=True,
+                elements=lambda tensor: tensor.detach().values(), detached=detached, index_types=("int32", "int64"), dense_axes=True,
                 ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()')
 
 
@@ -225,7 +233,8 @@ LIBRARY = Library(
         "csr": compressed("csr"),
         "coo": Form(("sparse_coo",), parts_of_coo, new_coo, "x.to_sparse()",
                     'dlbridge.convert(x, "torch").to_sparse()', "x.to_dense()",
-                    says=lambda tensor: (tensor.is_coalesced(), tensor.is_coalesced()), detached=detached,
+                    elements=lambda tensor: tensor.detach()._values(), detached=detached,
+                    says=lambda tensor: (tensor.is_coalesced(), tensor.is_coalesced()),
                     index_types=("int64",), coordinates="rows", dense_axes=True),
         **{name: compressed(name) for name in ("csc", "bsr", "bsc")},
     },

@@ -86,10 +86,27 @@ def takers(
     """
     check_given(call, to, others, columns, keywords)
     other = unchanged if others == "pass" else refuse_leaf
-    convert, keep = convert or Converter(to, keywords), keep or itself
+    convert, keep = convert or converter(to, keywords), keep or itself
     take_array = taker(convert, to, others, queued, keep)
     return {OTHER: other, VALUE: other, ARRAY: take_array, FORM: take_array if has_forms(to) else other,
             TABLE: Tables(call, columns, keywords.get("copy") is not False, take_array, convert, keep)}
+
+
+def converter(to: Any, keywords: dict[str, Any]) -> Callable[..., Any]:
+    library = library_named(target_name(to, imported=False))
+    if library is None or library.delivery != "forms":
+        return Converter(to, keywords)
+    return OneOrSeveral(to, library.parts_of, keywords)
+
+
+class OneOrSeveral:
+    """What converts for a target whose arrays are several arrays each; one array becomes one of those of its parts."""
+
+    def __init__(self, to: Any, parts_of: str, keywords: dict[str, Any]) -> None:
+        self.several, self.one = Converter(to, keywords), Converter(parts_of, keywords)
+
+    def __call__(self, array: Any, queued: list[Any] | None = None) -> Any:
+        return (self.several if is_several(array) else self.one)(array)
 
 
 def refuse_leaf(leaf: Any, memo: Memo) -> Any:
@@ -269,12 +286,12 @@ def is_several(array: Any) -> bool:
 def form_of_several(array: Any) -> str | None:
     """The form of an array that is several arrays; None of all others."""
     kind: Any = type(array)
-    name = form_name(kind)
-    return None if name is None else name(array)
+    find = finder_of_form(kind)
+    return None if find is None else find(array)
 
 
 @functools.lru_cache(maxsize=256)
-def form_name(kind: type[Any]) -> Callable[[Any], str | None] | None:
+def finder_of_form(kind: type[Any]) -> Callable[[Any], str | None] | None:
     """A function of arrays of a type that gives their form; None of a type whose arrays are one array each."""
     found: Callable[[Any], str | None] | None = Facts(kind).form_name
     return found

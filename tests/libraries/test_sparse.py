@@ -36,7 +36,7 @@ def test_each_into_each_other(form, source, to):
     first = page.matrix(form)
     before = dlbridge.convert(first, source)
     after = dlbridge.convert(before, to)
-    assert type(after).__module__.partition(".")[0].removesuffix("lib") == to
+    assert form_of(LIBRARIES[to], after) == form
     assert dense(after).tolist() == dense(first).tolist()
     again = dlbridge.convert(after, source, copy=True)
     assert dense(again).tolist() == dense(first).tolist()
@@ -165,6 +165,7 @@ def test_results_are_like_arrays_of_each_library(name):
     before = dlbridge.convert(page.matrix("csr"), name)
     after = twice(before)
     assert type(after) is type(before)
+    assert form_of(LIBRARIES[name], after) == "csr"
     assert dense(after).tolist() == (2 * dense(before)).tolist()
 
 
@@ -198,7 +199,22 @@ def test_matrices_of_pyarrow_do_not_change():
     assert np.shares_memory(shared.to_numpy()[0], matrix.data)
 
 
-def test_warnings_are_torchs_own():
+def test_coordinates_of_several_types_become_integers():
+    array = scipy.sparse.coo_array((2, 2), dtype="f4")
+    array.data, array.coords = np.ones(1, "f4"), (np.array([1], "u8"), np.array([0], "i8"))
+    assert dlbridge.convert(array, "sparse").coords.dtype == "int64"
+
+
+def test_older_arrays_of_jax_are_refused():
+    for kind in jax.experimental.sparse.CSR, jax.experimental.sparse.COO:
+        array = kind.fromdense(jax.numpy.eye(2))
+        with pytest.raises(dlbridge.UnsupportedError) as caught:
+            dlbridge.convert(array, "scipy")
+        given = eval(caught.value.hint.removeprefix("pass "), {"x": array})
+        assert dlbridge.convert(given, "numpy").tolist() == np.eye(2).tolist()
+
+
+def test_coordinates_give_no_warning():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         dlbridge.convert(page.matrix("coo"), "torch")
