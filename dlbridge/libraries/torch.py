@@ -163,7 +163,8 @@ def compressed(form: str) -> Form:
     blocks = "(blocksize)" if form.startswith("b") else "()"
     return Form((f"sparse_{form}",), parts_of_columns if form.endswith("c") else parts_of_rows, put_together,
                 f"x.to_sparse_{form}{blocks}", f'dlbridge.convert(x, "torch").to_sparse_{form}{blocks}', "x.to_dense()",
-                elements=lambda tensor: tensor.detach().values(), detached=detached, index_types=("int32", "int64"), dense_axes=True,
+                elements=lambda tensor: tensor.detach().values(), detached=detached,
+                index_types=("int32", "int64"), dense_axes=True,
                 ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()')
 
 
