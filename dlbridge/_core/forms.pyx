@@ -349,8 +349,10 @@ cdef object stacked(Apart apart, str wanted, Way way, const Request* request):
     asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
     by_column = way.then == "columns"
     shape = (len(axes), len(axes[0]))
-    types = {axis.dtype.name for axis in axes}
-    made = room_for(shape[::-1] if by_column else shape, wanted or (types.pop() if len(types) == 1 else "int64"), way)
+    if wanted is None:
+        rows = {(<Seen> part).managed.row for part in apart.indices}
+        wanted = row_name(rows.pop()) if len(rows) == 1 else "int64"
+    made = room_for(shape[::-1] if by_column else shape, wanted, way)
     for place, axis in enumerate(axes):
         (made.T if by_column else made)[place] = axis
     return convert_part(apart.indices[0], made, way, &asked)
