@@ -44,7 +44,6 @@ def test_what_is_meant_by_a_name(written, meant):
 @pytest.mark.parametrize(("written", "said"), [
     ("pd", "to 'pd': is a source only (call pandas.DataFrame("),
     ("pl", "to 'pl': is a source only (call polars.from_numpy("),
-    ("scipy", "scipy: shape (2, 3): of float64 is one array, and scipy has only sparse ones (pass scipy.sparse."),
     ("sklearn", "to 'sklearn': is no library of arrays (call dlbridge.convert("),
     ("list", "to 'list': is no library of arrays (call dlbridge.convert(x, \"numpy\").tolist())"),
     (list, "to class list: is no library of arrays (call dlbridge.convert(x, \"numpy\").tolist())"),
