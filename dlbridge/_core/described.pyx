@@ -31,7 +31,7 @@ from dlbridge._core.sources.offer cimport Offer, top_module
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge.tensor cimport new_tensor
 
-from dlbridge.errors import ConversionError, DeviceError, refusal, shown
+from dlbridge.errors import ConversionError, DeviceError, full_name, refusal, shown
 
 
 cdef enum:
@@ -202,11 +202,20 @@ cdef object convert_seen(object src, object to, object dtype, object shape, Requ
     return deliver_out_of_line(acquire_seen(route.offers, src, dtype, shape, request), route.target, request, None)
 
 
+cdef int refuse_several(tuple offers, object src, str field, object value) except -1:
+    """Refuse what is for one array, of an array that is several arrays."""
+    name = (<Offer> offers[0]).facts.form_name
+    if name is not None and name(src) is not None:
+        raise refusal(ConversionError, "convert", field, shown(value, str),
+                      f"is for one array, and {full_name(type(src))} is several", f"leave out {field}=")
+
+
 cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape, const Request* request) except NULL:
     cdef AskedLayout described
     cdef Managed* managed
     if dtype is None and shape is None:
         return acquire_by(offers, src, request)
+    refuse_several(offers, src, "shape" if dtype is None else "dtype", shape if dtype is None else dtype)
     read_description(dtype, shape, &described)
     if dtype is not None and shape is not None:
         has_bytes = (<Offer> offers[len(offers) - 1]).facts.bytes_in_buffer

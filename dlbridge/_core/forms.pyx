@@ -9,7 +9,7 @@ from dlbridge._core.conversion cimport convert_by_route, convert_to
 from dlbridge._core.copies cimport is_watched, note_clone, note_copy
 from dlbridge._core.decision cimport is_immutable
 from dlbridge._core.devices.table cimport is_host
-from dlbridge._core.dtypes cimport find_name, row_name, rows_named
+from dlbridge._core.dtypes cimport row_name, rows_named
 from dlbridge._core.indices cimport Apart, Seen, in_part, is_on_host, taken_apart
 from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport (
@@ -24,11 +24,9 @@ import numpy as np
 from dlbridge._core.described import new_tensor_of
 from dlbridge._core.targets.importer import UNTOUCHED
 from dlbridge.errors import ConversionError, CopyRequiredError, DLBridgeError, full_name, refusal, shown
-from dlbridge.libraries.library import libraries
+from dlbridge.libraries.library import PARTS, libraries
 
-# The rows of the integers that int32 holds all values of.
-cdef frozenset NARROW = frozenset([find_name(name) for name in ("int8", "uint8", "int16", "uint16", "int32")])
-cdef str UNSORTED = "elements are not in order, each there once"
+cdef str UNSORTED = "elements are out of order, or there more than once"
 cdef str SWAPPED_BYTES = "byte order is not this machine's"
 cdef str ONE_ARRAY = "one array for all axes"
 cdef Request SHARING = NOTHING_ASKED    # of what was made here
@@ -43,18 +41,21 @@ cdef class Way:
     cdef str form               # its name
     cdef str to                 # the library of the parts
     cdef object kind            # the type that is asked for, or None
-    cdef tuple index_types      # that indices can have, …
-    cdef uint64_t rows          # … and their rows; 0 for any
+    cdef object index_types     # that indices can have, or a function that gives those; …
+    cdef uint64_t rows          # … and the rows of ``types``, which they are now; 0 for any
+    cdef tuple types
+    cdef str widens
     cdef bint dense_axes, canonical, checks     # of the target, as Form has them
     cdef bint native            # whether the target would misread bytes in the other order
     cdef bint aligned           # whether it needs memory that is aligned
-    cdef str before, then       # how coordinates lie in the source, and in the target
+    cdef str source_coordinates, target_coordinates     # how they lie there
     # Functions of the two libraries, and what the source says to do; None where there is nothing.
     cdef object take_apart, detached, says, put_together
     cdef str dense, ordered, beyond
 
 
 cdef object convert_form(object src, Route route, const Request* request):
+    cdef Request asked = request[0]
     cdef Apart apart
     cdef Way way
     name = form_name(src, route)
@@ -68,11 +69,13 @@ cdef object convert_form(object src, Route route, const Request* request):
     if request.detach and way.detached is not None:
         src = way.detached(src)
     apart = taken(src, way, route.target, None if way.checks else way.beyond, request)
-    is_sorted, is_unique = stated(src, way)
+    is_sorted, is_unique = (False, False) if way.says is None else way.says(src)
     if way.canonical and not is_in_order(apart, way, route.target):
         note_change(apart.data, UNSORTED, way.to, request)      # the library sorts them
         is_sorted = is_unique = False
-    made = convert_each(apart, way, request)
+    if apart.is_fetched:            # into memory that nobody else has
+        asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
+    made = convert_each(apart, way, &asked)
     try:
         return way.put_together(way.kind, apart.shape, made, is_sorted, is_unique)
     except UNTOUCHED:
@@ -120,16 +123,6 @@ cdef Way way_of(object src, str name, Route route):
     return way
 
 
-cdef tuple stated(object src, Way way):
-    """Whether indices are sorted, and each is there once, as their library says; it may fail to find that out."""
-    if way.says is None:
-        return False, False
-    try:
-        return way.says(src)
-    except Exception:
-        return False, False
-
-
 cdef object parts_to_explain(dict facts, object src, Route route, const Request* request):
     cdef Apart apart
     cdef Seen part
@@ -147,16 +140,16 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
         src = way.detached(src)
     apart = taken(src, way, route.target, way.beyond, NULL)
     facts |= {"shape": apart.shape, "dtype": row_name(apart.data.managed.row)}
-    wanted = None if way.rows == 0 else index_type(apart.indices, way)
+    wanted = index_type(apart, way)
     unsorted = UNSORTED if way.canonical and not is_in_order(apart, way, route.target) else ""
-    in_one = way.before == "each" and way.then != "each"
+    in_one = way.source_coordinates == "each" and way.target_coordinates != "each"
     found = [("data", apart.data.array, unsorted or (SWAPPED_BYTES if apart.data.swapped and way.native else ""))]
     for place, part in enumerate(apart.indices):
-        named = f"{part.name}[{place}]" if way.before == "each" and way.form == "coo" else part.name
+        named = f"{part.name}[{place}]" if way.source_coordinates == "each" and way.form == "coo" else part.name
         becomes = wanted if is_cast(part, wanted, way) else ONE_ARRAY if in_one else None
-        array = part.array.T if way.before == "rows" and way.then == "columns" else part.array
+        array = part.array.T if (way.source_coordinates, way.target_coordinates) == ("rows", "columns") else part.array
         if in_one and not (request.has_device and is_host(request.device.device_type)):
-            check_reach(part, way)
+            check_on_host(part, way)
         found.append((named, array, unsorted or (indices_become(part, becomes) if becomes else "")))
     for (named, _, becomes) in found:
         if becomes and request.copy == COPY_NEVER:
@@ -169,12 +162,13 @@ cdef Way new_way(object src, str name, Route route):
     between = route.forms
     form = find_form(src, name, between)
     source = between.source.forms[name]
-    way.form, way.take_apart, way.before, way.dense = name, source.take_apart, source.coordinates, source.dense
+    way.form, way.take_apart, way.dense = name, source.take_apart, source.dense
+    way.source_coordinates, way.target_coordinates = source.coordinates, form.coordinates
     way.detached = source.detached
     way.says = source.says if form.says is not None else None
-    way.put_together, way.then = form.put_together, form.coordinates
+    way.put_together = form.put_together
     way.to = between.target.parts_of or between.target.name
-    way.index_types, way.rows = form.index_types, rows_named(form.index_types)
+    way.index_types, way.widens, way.types = form.index_types, form.widens, ()
     way.dense_axes, way.canonical, way.ordered = form.dense_axes, form.canonical, source.ordered
     way.beyond, way.checks = source.beyond, form.checks_indices
     way.native, way.aligned = way.to == "numpy", route.target.alignment > 1
@@ -190,8 +184,8 @@ cdef object kind_below(object base, str name, object form, object source, Target
         kind = getattr(target.namespace, each, None)
         if isinstance(kind, type) and issubclass(kind, base):
             return kind
-    if target.facts.delivery != "forms" and any([record.name in target.facts.array_types
-                                                 for record in target.facts.arrays if record.form_name]):
+    # An array that is an example has a type below those that name its library, as jaxlib's ArrayImpl is.
+    if target.facts.mixes_forms or target.facts.delivery != "forms" and base not in target.array_types:
         return None
     raise refusal(ConversionError, target.name, "to", full_name(base), f"is no type of {name}", f"pass {source.dense}")
 
@@ -200,11 +194,15 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
     """The parts of an array, looked at. By a request they are on the host before, if they are to be there."""
     cdef Apart apart
     cdef list parts
+    cdef bint is_fetched = False
     shape, parts = way.take_apart(src)
-    if request != NULL and request.has_device and is_host(request.device.device_type):
-        parts = [brought(part, target, request) for part in parts]
-    apart = taken_apart(way.form, way.before, shape, parts, beyond)
-    if apart.indexed != len(apart.shape) and not way.dense_axes:
+    if request != NULL and request.has_device and is_host(request.device.device_type) and not is_on(
+            parts[0], target.hosts, &request.device):
+        parts = [fetched(part, way.form, name, request) for name, part in zip(PARTS[way.form], parts)]
+        is_fetched = True
+    apart = taken_apart(way.form, way.source_coordinates, shape, parts, beyond)
+    apart.is_fetched = is_fetched
+    if not apart.indexed or apart.indexed != len(apart.shape) and not way.dense_axes:
         raise refusal(ConversionError, target.name, "shape", apart.shape,
                       f"has {len(apart.shape) - apart.indexed} axes without indices", f"pass {way.dense}")
     if not target.rows >> apart.data.managed.row & 1 and target.facts.delivery == "forms":
@@ -212,34 +210,33 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
                       f"is none that {target.name} has", "convert it to float32 first")
     if 0 <= apart.count < apart.data.managed.abi.dl_tensor.shape[0]:        # SciPy's and JAX's may have room for more
         parts[0], parts[1] = as_numpy(parts[0])[:apart.count], as_numpy(parts[1])[:apart.count]
-        apart = taken_apart(way.form, way.before, shape, parts, beyond)
+        apart = taken_apart(way.form, way.source_coordinates, shape, parts, beyond)
+        apart.is_fetched = is_fetched
     return apart
 
 
-cdef object brought(object part, Target target, const Request* request):
+cdef object fetched(object part, str form, str name, const Request* request):
     """A part on the host: a device's indices cannot be looked at there."""
-    cdef Request asked
+    cdef Request asked = request[0]
     if type(part) is tuple:
-        return tuple([brought(each, target, request) for each in part])
-    if is_on(part, target.hosts, &request.device):
-        return part
-    asked = request[0]
+        return tuple([fetched(each, form, name, request) for each in part])
     asked.readonly = READONLY_SHARE
-    return convert_to(part, "numpy", &asked)
+    try:
+        return convert_to(part, "numpy", &asked)
+    except DLBridgeError as error:
+        raise in_part(error, form, name) from error
 
 
 cdef list convert_each(Apart apart, Way way, const Request* request):
     """The parts, in arrays of the target."""
-    cdef Request of_indices = request[0]
     cdef Seen part
     cdef list made = [convert_data(apart.data, way, request)]
-    wanted = None if way.rows == 0 else index_type(apart.indices, way)
-    of_indices.narrow = True
+    wanted = index_type(apart, way)
     if apart.form == "coo":
-        made.append(convert_coordinates(apart, wanted, way, &of_indices))
+        made.append(convert_coordinates(apart, wanted, way, request))
         return made
     for part in apart.indices:
-        made.append(convert_indices(part, part.array, wanted, way, &of_indices))
+        made.append(convert_indices(part, part.array, wanted, way, request))
     return made
 
 
@@ -267,19 +264,27 @@ cdef object convert_part(Seen part, object array, Way way, const Request* reques
 
 # ---- indices ---------------------------------------------------------------------------------------------------------
 
-cdef str index_type(list indices, Way way):
+cdef str index_type(Apart apart, Way way):
     """The dtype that index arrays get; None where they keep theirs. What a device has is left to its library."""
     cdef Seen part
     cdef uint64_t rows = 0
-    cdef bint is_wide = False
-    for part in indices:
+    types = way.index_types() if callable(way.index_types) else way.index_types
+    if types is not way.types and types != way.types:
+        way.rows, way.types = rows_named(types), types
+    for part in apart.indices:
         if not is_on_host(part):
             return None
         rows |= <uint64_t> 1 << part.managed.row
-        is_wide |= part.managed.row not in NARROW
-    if rows & (rows - 1) == 0 and rows & ~way.rows == 0:
+    if not types or rows & (rows - 1) == 0 and rows & ~way.rows == 0:
         return None
-    return way.index_types[0] if len(way.index_types) == 1 or not is_wide else "int64"
+    # What they say is below the extents, and offsets go up to as many elements as there are.
+    most = max(apart.shape + (apart.data.managed.abi.dl_tensor.shape[0],))
+    if "int32" in types and most < 1 << 31:
+        return "int32"
+    if "int64" in types:
+        return "int64"
+    raise refusal(ConversionError, apart.form, "shape", apart.shape, "is too large for indices of int32",
+                  f"call {way.widens}")
 
 
 cdef object convert_indices(Seen part, object array, str wanted, Way way, const Request* request):
@@ -325,16 +330,16 @@ cdef object as_numpy(object array):
 cdef object convert_coordinates(Apart apart, str wanted, Way way, const Request* request):
     """Coordinates as the target keeps them: an array for each axis, or one with their rows, or with their columns."""
     cdef Seen part
-    if way.before == "each" and way.then == "each":
+    if way.source_coordinates == way.target_coordinates == "each":
         return tuple([convert_indices(part, part.array, wanted, way, request) for part in apart.indices])
-    if way.before == "each":
+    if way.source_coordinates == "each":
         return stacked(apart, wanted, way, request)
     part = apart.indices[0]
-    array = part.array.T if way.then == "columns" and way.before == "rows" else part.array
+    array = part.array.T if (way.source_coordinates, way.target_coordinates) == ("rows", "columns") else part.array
     made = convert_indices(part, array, wanted, way, request)
-    if way.before == "columns" and way.then != "columns":
+    if way.source_coordinates == "columns" and way.target_coordinates != "columns":
         made = made.T
-    return tuple(made) if way.then == "each" else made
+    return tuple(made) if way.target_coordinates == "each" else made
 
 
 cdef object stacked(Apart apart, str wanted, Way way, const Request* request):
@@ -343,11 +348,11 @@ cdef object stacked(Apart apart, str wanted, Way way, const Request* request):
     cdef Seen part
     cdef list axes = []
     for part in apart.indices:
-        check_reach(part, way)
+        check_on_host(part, way)
         note_change(part, indices_become(part, wanted or ONE_ARRAY), way.to, request)
         axes.append(as_numpy(part.array))
     asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
-    by_column = way.then == "columns"
+    by_column = way.target_coordinates == "columns"
     shape = (len(axes), len(axes[0]))
     if wanted is None:
         rows = {(<Seen> part).managed.row for part in apart.indices}
@@ -358,7 +363,7 @@ cdef object stacked(Apart apart, str wanted, Way way, const Request* request):
     return convert_part(apart.indices[0], made, way, &asked)
 
 
-cdef int check_reach(Seen part, Way way) except -1:
+cdef int check_on_host(Seen part, Way way) except -1:
     if not is_on_host(part):
         raise refusal(ConversionError, part.form, "coords", "of a device", "are an array for each axis, and "
                       f"{way.to} has one for all", 'pass x.tocsr(), or device="cpu"')
@@ -379,7 +384,8 @@ cdef bint is_in_order(Apart apart, Way way, Target target) except -1:
             return way.form != "coo"        # its library has to be believed
         arrays.append(native(part.array) if part.swapped else as_numpy(part.array))
     if way.form == "coo":
-        coords = arrays if way.before == "each" else arrays[0].T if way.before == "columns" else arrays[0]
+        coords = arrays[0].T if way.source_coordinates == "columns" else arrays[0] if (
+            way.source_coordinates == "rows") else arrays
         try:
             places = np.ravel_multi_index(tuple(coords), apart.shape)
         except ValueError:
@@ -389,9 +395,16 @@ cdef bint is_in_order(Apart apart, Way way, Target target) except -1:
     starts = arrays[1][(arrays[1] > 0) & (arrays[1] < len(arrays[0]))].astype("int64")
     rises[starts - 1] = True
     if not rises.all():
-        raise refusal(ConversionError, target.name, "indices", f"of {way.form}", "are not sorted, each there once, "
-                      f"which {target.name} believes", f"pass {way.ordered}")
+        raise refusal(ConversionError, target.name, "indices", f"of {way.form}", "are out of order, or there more than "
+                      f"once, which {target.name} does not notice", f"pass {way.ordered}")
     return True
+
+
+cdef bint can_become(object src, str name, str wanted, object source) except -1:
+    """Whether a library makes an array into one of another form, in one call."""
+    form = source.forms.get(name)
+    return (wanted == "coo" or len(src.shape) == 2) and (
+        form is None or form.makes and getattr(form.elements(src), "ndim", 1) == 1)
 
 
 # ---- which form ------------------------------------------------------------------------------------------------------
@@ -406,7 +419,7 @@ cdef object find_form(object src, object name, object between):
     if name in between.source.forms and name in target.forms and wanted in (None, name):
         return target.forms[name]
     both = [each for each in ((wanted,) if wanted else target.forms)
-            if each in between.source.forms and each != name and (each == "coo" or len(src.shape) == 2)]
+            if each in between.source.forms and each != name and can_become(src, name, each, between.source)]
     made = between.source.forms[both[0]].made if both else next(iter(between.source.forms.values())).dense
     having = [library.name for library in libraries().values() if name in library.forms]
     others = f"; {', '.join(having)} {'have' if len(having) > 1 else 'has'} it" if having else ""

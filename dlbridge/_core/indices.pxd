@@ -20,6 +20,7 @@ cdef class Apart:
     cdef list indices           # of Seen
     cdef int indexed            # how many axes have indices; the others are those of elements that are arrays
     cdef int64_t count          # of the elements that there are; fewer than there is room for, or -1 on a device
+    cdef bint is_fetched        # whether the parts were fetched from a device, into memory that nobody else has
 
 
 # ``coordinates``: how those of COO lie (libraries/library.Form). ``beyond``: what to do where

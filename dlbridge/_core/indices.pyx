@@ -163,8 +163,7 @@ cdef int check_compressed(Apart apart, str beyond) except -1:
     for part in (indices, offsets):
         check_device(part, apart.data)
         if part.managed.abi.dl_tensor.ndim != 1:
-            raise refusal(ConversionError, apart.form, part.name, managed_shape(part.managed),
-                          "is the shape of a batch", "pass its matrices one by one, x[0]")
+            raise wrong(part, managed_shape(part.managed), "is not of one axis")
     lines, across = checked_extents(apart, by_column)
     if length(offsets) != lines + 1:
         raise wrong(offsets, managed_shape(offsets.managed),

@@ -10,7 +10,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.copies cimport is_watched, note_copy
 from dlbridge._core.decision cimport COPY, FETCH, NARROW, Decision, is_bool
-from dlbridge._core.described cimport acquire_seen
+from dlbridge._core.described cimport acquire_seen, refuse_several
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, is_pinned, same_device
 from dlbridge._core.dtypes cimport dtype_name, get_row
@@ -49,6 +49,7 @@ def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, det
     if out is src and dtype is None and shape is None:
         managed_release(acquire_out(out, route.target, &request))
         return out
+    refuse_several(route.offers, src, "out", full_name(type(out)))
     check_out_type(out, route.target, &request)
     source = acquire_seen(route.offers, src, dtype, shape, &request)
     try:

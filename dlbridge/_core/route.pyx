@@ -118,7 +118,7 @@ cdef bint owns(Route route, object src) except -1:
         return isinstance(route.forms.kind, type) and isinstance(src, route.forms.kind)
     if not isinstance(route.key, type) or isinstance(src, route.key):
         return route.target.owns(src) or route.forms.source is route.forms.target
-    return route.target.facts.delivery != "forms" and route.target.owns(src)     # as ever, of what may be one array
+    return route.target.facts.mixes_forms and route.target.owns(src)
 
 
 cdef Route delivery_to(object to, str otherwise, Request* request):

@@ -168,12 +168,10 @@ def plan_of_parts(
         return {"action": "return", "reason": f"src is of {target}'s own type already"}
     plans: dict[str, Plan] = {}
     for name, array, becomes in parts:
-        if name != "data":
-            keywords["narrow"] = True
         plan = explain(array, to, **keywords)
         if plan.action == "return":         # of the part; the whole is another one
             plan = explain(array, "dlbridge")._replace(target=plan.target)
-        plans[name] = plan._replace(action="copy", reason=becomes) if becomes else plan
+        plans[name] = plan._replace(action="copy", reason=becomes, hint="") if becomes else plan
     changed = [plan for each in ("refuse", "copy") for plan in plans.values() if plan.action == each]
     action = changed[0].action if changed else "share"
     because = changed[0].reason if changed else ""

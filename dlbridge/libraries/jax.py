@@ -105,17 +105,24 @@ def form_name(array: Any) -> str | None:
 
 
 NAMES = {"BCOO": "coo", "BCSR": "csr"}
-INDICES = "int32", "int64"      # the latter becomes the former where there is none
+WIDENS = 'jax.config.update("jax_enable_x64", True)'
+
+
+def index_types() -> tuple[str, ...]:
+    return ("int32", "int64") if sys.modules["jax"].config.jax_enable_x64 else ("int32",)
 
 
 def parts_of_coo(array: Any) -> tuple[tuple[int, ...], list[Any]]:
     if array.n_batch:
         raise refusal(ConversionError, "coo", "n_batch", array.n_batch, "is the number of axes of a batch",
-                      "pass its arrays one by one, x[0]")
+                      f"pass its arrays one by one, x[{', '.join('0' * array.n_batch)}]")
     return array.shape, [array.data, array.indices]
 
 
 def parts_of_rows(array: Any) -> tuple[tuple[int, ...], list[Any]]:
+    if array.n_batch:
+        raise refusal(ConversionError, "csr", "n_batch", array.n_batch, "is the number of axes of a batch",
+                      f"pass its arrays one by one, x.to_bcoo()[{', '.join('0' * array.n_batch)}]")
     return array.shape, [array.data, array.indices, array.indptr]
 
 
@@ -180,11 +187,11 @@ LIBRARY = Library(
     forms={
         "csr": Form(("BCSR",), parts_of_rows, put_together_as("BCSR"), "jax.experimental.sparse.BCSR.from_bcoo(x)",
                     'jax.experimental.sparse.BCSR.fromdense(dlbridge.convert(x, "jax"))', "x.todense()", says=says,
-                    index_types=INDICES, dense_axes=True,
+                    index_types=index_types, widens=WIDENS, dense_axes=True,
                     ordered="jax.experimental.sparse.BCSR.from_bcoo(x.to_bcoo().sum_duplicates())"),
         "coo": Form(("BCOO",), parts_of_coo, put_together_as("BCOO"), "x.to_bcoo()",
                     'jax.experimental.sparse.BCOO.fromdense(dlbridge.convert(x, "jax"))', "x.todense()", says=says,
-                    index_types=INDICES, coordinates="columns", dense_axes=True,
+                    index_types=index_types, widens=WIDENS, coordinates="columns", dense_axes=True,
                     beyond="pass x.sum_duplicates(), without what only fills it up"),
     },
     lacks=(

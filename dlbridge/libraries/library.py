@@ -20,7 +20,7 @@ from dlbridge._core.locks import importing
 
 # Files of this folder that have no library of that name.
 HELPERS = ("hints", "library", "names", "numba_arrays", "others", "pandas_blocks", "profiles", "records",
-           "tensor_types")
+           "scipy_flags", "tensor_types")
 
 
 class Fact(NamedTuple):
@@ -60,15 +60,18 @@ class Form(NamedTuple):
     # Of the type that ``to`` names, or None; of a shape, and of the parts, in the library's arrays; of whether the
     # indices are sorted, and of whether each is there once, as the source says.
     put_together: Callable[[Any, tuple[int, ...], list[Any], bool, bool], Any]
-    made: str                               # the code that makes such an array of another array x of the library
+    made: str                               # the code that makes such an array of another matrix x of the library
     of_dense: str                           # … and of any dense array x
     dense: str                              # … a dense array of it
     elements: Callable[[Any], Any] = operator.attrgetter("data")     # of an array: the part whose device is its own
     says: Callable[[Any], tuple[bool, bool]] | None = None      # of an array: what it states of sorted, and of unique
     detached: Callable[[Any], Any] | None = None                # of an array: the same without its gradient
-    index_types: tuple[str, ...] = ()       # the dtypes of its index arrays, which are all of one; () for any
+    # The dtypes of its index arrays, which are all of one; () for any. A function says what they can be now.
+    index_types: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
+    widens: str = ""                        # the code that lets a function give wider ones
     coordinates: str = "each"               # of COO: an array for "each" axis, or one for all, with their "rows" or
     #                                         "columns"
+    makes: bool = True                      # whether ``made`` of other forms takes it
     dense_axes: bool = False                # whether an element may be an array itself, along the last axes
     beyond: str = "the array is damaged: make it again"     # what to do where an index is outside of the shape
     checks_indices: bool = False            # whether ``put_together`` looks at each index
@@ -203,6 +206,12 @@ class Library(NamedTuple):
     def is_imported(self) -> bool:
         """Whether it is imported now; a type may say that it is of a library that is not."""
         return any(root in sys.modules for root in roots_of(self))
+
+    @property
+    def mixes_forms(self) -> bool:
+        """Whether a type of its arrays has both what is one array and what is several, as torch.Tensor."""
+        several = {record.name for record in self.arrays if record.form_name}
+        return self.delivery != "forms" and not several.isdisjoint(self.array_types)
 
     @property
     def version(self) -> str:

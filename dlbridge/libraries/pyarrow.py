@@ -127,7 +127,7 @@ def matrix_of(form: str, name: str) -> Form:
         kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
     ) -> Any:
         data, indices, indptr = (part.to_numpy() for part in parts)
-        return getattr(sys.modules["pyarrow"], name).from_numpy(data, indptr, indices, shape)
+        return (kind or getattr(sys.modules["pyarrow"], name)).from_numpy(data, indptr, indices, shape)
 
     return Form((name,), parts_of_matrix, put_together, f"pyarrow.{name}.from_tensor(x.to_tensor())",
                 f'pyarrow.{name}.from_tensor(pyarrow.Tensor.from_numpy(dlbridge.convert(x, "numpy")))', "x.to_tensor()",

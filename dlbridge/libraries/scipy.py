@@ -5,6 +5,7 @@ from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Form, Library
 from dlbridge.libraries.profiles import COMPLEX, INTEGERS
+from dlbridge.libraries.scipy_flags import known
 
 SEEN = "seen in 1.17.1"
 MATRIX = {"": "pass x.as_matrix()"}
@@ -23,7 +24,8 @@ def hint_for_variables(file: Any) -> str:
 
 
 def parts_of_coo(matrix: Any) -> tuple[tuple[int, ...], list[Any]]:
-    return matrix.shape, [matrix.data, matrix.coords]
+    coords = matrix.coords if hasattr(matrix, "coords") else (matrix.row, matrix.col)       # before 1.13
+    return matrix.shape, [matrix.data, coords]
 
 
 def parts_of_compressed(matrix: Any) -> tuple[tuple[int, ...], list[Any]]:
@@ -42,7 +44,11 @@ def new(form: str, kind: Any, shape: tuple[int, ...], data: Any) -> Any:
 
 def new_coo(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
     made = new("coo", kind, shape, parts[0])
-    made.data, made.coords = parts
+    made.data, coords = parts
+    if hasattr(made, "coords"):
+        made.coords = coords
+    else:
+        made.row, made.col = coords
     made.has_canonical_format = is_sorted and is_unique
     return made
 
@@ -60,8 +66,7 @@ def compressed(form: str) -> Form:
 
     return Form((f"{form}_array", f"{form}_matrix"), parts_of_compressed, put_together, f"x.to{form}()",
                 f'scipy.sparse.{form}_array(dlbridge.convert(x, "numpy"))', "x.toarray()",
-                says=lambda matrix: (matrix.has_sorted_indices, matrix.has_canonical_format),
-                index_types=("int32", "int64"), ordered=f"x.tocoo().to{form}()")
+                says=known, index_types=("int32", "int64"), ordered=f"x.tocoo().to{form}()")
 
 
 LIBRARY = Library(
@@ -78,6 +83,7 @@ LIBRARY = Library(
         Arrays("BSpline", COEFFICIENTS),
         Arrays("PPoly", COEFFICIENTS),
     ),
+    private=Fact("libraries.scipy_flags", SEEN, "looks at all indices when it is asked, and keeps the answer"),
     delivery="forms",
     array_types=("sparray", "spmatrix"),
     parts_of="numpy",

@@ -31,8 +31,9 @@ def parts_of_coo(array: Any) -> tuple[tuple[int, ...], list[Any]]:
 
 def new_coo(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
     data, coords = parts
-    return sys.modules["sparse"].COO(coords, data, shape, has_duplicates=not (is_sorted and is_unique),
-                                     sorted=is_sorted and is_unique)
+    is_canonical = is_sorted and is_unique
+    return (kind or sys.modules["sparse"].COO)(
+        coords, data, shape, has_duplicates=not is_canonical, sorted=is_canonical)
 
 
 def parts_of_compressed(array: Any) -> tuple[tuple[int, ...], list[Any]]:
@@ -44,7 +45,7 @@ def compressed(form: str) -> Form:
     def put_together(
         kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
     ) -> Any:
-        return sys.modules["sparse"].GCXS(tuple(parts), shape, compressed_axes=AXES[form])
+        return (kind or sys.modules["sparse"].GCXS)(tuple(parts), shape, compressed_axes=AXES[form])
 
     axes = AXES[form]
     return Form(("GCXS",), parts_of_compressed, put_together, f'x.asformat("gcxs", compressed_axes={axes})',

@@ -119,7 +119,7 @@ def form_name(tensor: Any) -> str | None:
 
 
 def parts_of_coo(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
-    """Its elements as they are: the public methods want a tensor that is coalesced, and keep its gradient."""
+    """Its elements as they are: values() wants a tensor that is coalesced, and torch's page names _values() for all."""
     values = tensor.values() if tensor.is_coalesced() else tensor._values()
     if tensor.requires_grad and not values.requires_grad:
         raise refusal(ConversionError, "torch", "requires_grad", True, "would be lost, since it is not coalesced",
@@ -143,11 +143,19 @@ def detached(tensor: Any) -> Any:
 
 
 def parts_of_rows(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
-    return tuple(tensor.shape), [tensor.values(), tensor.col_indices(), tensor.crow_indices()]
+    return one_matrix(tensor, [tensor.values(), tensor.col_indices(), tensor.crow_indices()])
 
 
 def parts_of_columns(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
-    return tuple(tensor.shape), [tensor.values(), tensor.row_indices(), tensor.ccol_indices()]
+    return one_matrix(tensor, [tensor.values(), tensor.row_indices(), tensor.ccol_indices()])
+
+
+def one_matrix(tensor: Any, parts: list[Any]) -> tuple[tuple[int, ...], list[Any]]:
+    batch = parts[2].dim() - 1
+    if batch:
+        raise refusal(ConversionError, "torch", "shape", tuple(tensor.shape), f"is that of a batch, by {batch} axes",
+                      f"pass its matrices one by one, x{'[0]' * batch}")
+    return tuple(tensor.shape), parts
 
 
 def compressed(form: str) -> Form:
@@ -164,7 +172,7 @@ def compressed(form: str) -> Form:
     return Form((f"sparse_{form}",), parts_of_columns if form.endswith("c") else parts_of_rows, put_together,
                 f"x.to_sparse_{form}{blocks}", f'dlbridge.convert(x, "torch").to_sparse_{form}{blocks}', "x.to_dense()",
                 elements=lambda tensor: tensor.detach().values(), detached=detached,
-                index_types=("int32", "int64"), dense_axes=True,
+                index_types=("int32", "int64"), dense_axes=True, makes=not form.startswith("b"),
                 ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()')
 
 

@@ -3,7 +3,7 @@
 import functools
 import sys
 from _thread import get_ident
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from dlbridge._core.calls import check_keywords
 from dlbridge._core.late import load_module
 from dlbridge._core.route import target_name
+from dlbridge.convert import asdlpack
 from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.libraries.library import Facts, library_named
 from dlbridge.trees.containers import attributes_of, container_of, form_of
@@ -88,22 +89,22 @@ def takers(
     other = unchanged if others == "pass" else refuse_leaf
     convert, keep = convert or converter(to, keywords), keep or itself
     take_array = taker(convert, to, others, queued, keep)
-    return {OTHER: other, VALUE: other, ARRAY: take_array, FORM: take_array if has_forms(to) else other,
+    return {OTHER: other, VALUE: other, ARRAY: take_array, FORM: take_array if forms_of(to) else other,
             TABLE: Tables(call, columns, keywords.get("copy") is not False, take_array, convert, keep)}
 
 
-def converter(to: Any, keywords: dict[str, Any]) -> Callable[..., Any]:
+def converter(to: Any, keywords: dict[str, Any], own: bool = False) -> Callable[..., Any]:
     library = library_named(target_name(to, imported=False))
     if library is None or library.delivery != "forms":
-        return Converter(to, keywords)
-    return OneOrSeveral(to, library.parts_of, keywords)
+        return Converter(to, keywords, own=own)
+    return OneOrSeveral(Converter(to, keywords, own=own), Converter(library.parts_of, keywords, own=own))
 
 
 class OneOrSeveral:
     """What converts for a target whose arrays are several arrays each; one array becomes one of those of its parts."""
 
-    def __init__(self, to: Any, parts_of: str, keywords: dict[str, Any]) -> None:
-        self.several, self.one = Converter(to, keywords), Converter(parts_of, keywords)
+    def __init__(self, several: Converter, one: Converter) -> None:
+        self.several, self.one = several, one
 
     def __call__(self, array: Any, queued: list[Any] | None = None) -> Any:
         return (self.several if is_several(array) else self.one)(array)
@@ -259,7 +260,8 @@ def taker(
 ) -> TakeArray:
     """What is given for an array, which is copied once for all its places."""
     def failed(leaf: Any, error: DLBridgeError) -> Any:
-        if others == "pass" and not isinstance(error, DeviceError) and (has_texts(leaf) or has_no_form(leaf, error)):
+        passes = others == "pass" and not isinstance(error, DeviceError)
+        if passes and (has_texts(leaf) or has_no_form(leaf, error, to)):
             target_name(to)        # the error may be about that
             return keep(leaf)
         raise Failure(leaf, error) from None
@@ -267,15 +269,17 @@ def taker(
     return TakeArray(convert, failed, queued)
 
 
-def has_forms(to: Any) -> bool:
-    """Whether a target has arrays that are several arrays, so that those of others may become such."""
+def forms_of(to: Any) -> Mapping[str, Any]:
+    """The forms of a target's arrays that are several arrays, which those of others may become."""
     library = library_named(target_name(to, imported=False))
-    return library is not None and bool(library.forms)
+    return {} if library is None else library.forms
 
 
-def has_no_form(leaf: Any, error: DLBridgeError) -> bool:
-    """Whether an error says that the target has no such array, of a leaf that is several arrays."""
-    return is_several(leaf) and (isinstance(error, UnsupportedError) or error.field == "form")
+def has_no_form(leaf: Any, error: DLBridgeError, to: Any) -> bool:
+    """Whether an error says that the target's library has no such array, of a leaf that is several arrays."""
+    form = form_of_several(leaf)
+    return form is not None and (
+        isinstance(error, UnsupportedError) or (error.field == "form" and form not in forms_of(to)))
 
 
 def is_several(array: Any) -> bool:
@@ -298,27 +302,48 @@ def finder_of_form(kind: type[Any]) -> Callable[[Any], str | None] | None:
 
 
 def convert_alike(like: Any, keywords: dict[str, Any]) -> Callable[[Any, Memo], Any]:
-    """What becomes of an array of a result that shall be like an array which may be several arrays."""
-    if not is_several(like):
-        return taker(Converter(like, keywords), like, "pass")
-    return lambda leaf, memo: taker(Converter(alike(leaf, like), keywords), like, "pass")(leaf, memo)
+    """What becomes of an array of a result that shall be like an array, where one of both may be several arrays.
+
+    It goes to the device of that array, which the name of a library does not say.
+    """
+    give = taker(Converter(like, keywords), like, "pass")
+
+    def convert(leaf: Any, memo: Memo) -> Any:
+        to = alike(leaf, like)
+        if to is like:
+            return give(leaf, memo)
+        return taker(Converter(to, {**keywords, "device": device_of(like)}), to, "pass")(leaf, memo)
+
+    return convert
+
+
+def device_of(array: Any) -> str:
+    """The device of an array, which may be several arrays."""
+    form = form_of_several(array)
+    library = Facts(type(array)).library_of_forms()
+    known = library.forms.get(form) if library is not None and form is not None else None
+    elements = array if form is None else None if known is None else known.elements(array)
+    return "cpu" if elements is None else asdlpack(elements, readonly="share", detach=True).device
 
 
 def alike(result: Any, like: Any) -> Any:
-    """What an array is converted to, to be like one that may be several arrays.
+    """What an array is converted to, to be like another one, where one of both may be several arrays.
 
     One array becomes one of those that the parts are. Of several, their form stays, and whether it is a matrix.
     """
-    form = form_of_several(like)
-    library = Facts(type(like)).library_of_forms() if form else None
+    form, wanted = form_of_several(like), form_of_several(result)
+    library = library_named(target_name(like))
     if library is None or form is None:
+        return library.name if library is not None and wanted in library.forms else like
+    if wanted is None:
+        return library.parts_of or library.name
+    if wanted not in library.forms or form not in library.forms:
         return like
-    wanted = form_of_several(result)
-    if wanted is None or wanted not in library.forms or form not in library.forms:
-        return like if wanted else library.parts_of or library.name
-    types, name = library.forms[form].types, type(like).__name__
-    kind = library.forms[wanted].types[types.index(name) if name in types else 0]
-    return type(like) if kind == name else getattr(sys.modules[library.top], kind, library.name)
+    types, kinds = library.forms[form].types, [kind.__name__ for kind in type(like).__mro__]
+    place = next((types.index(kind) for kind in kinds if kind in types), None)
+    if place is not None and wanted == form:
+        return type(like)
+    return getattr(sys.modules[library.top], library.forms[wanted].types[place or 0], library.name)
 
 
 def has_texts(array: Any) -> bool:

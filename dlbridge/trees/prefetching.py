@@ -27,7 +27,7 @@ from dlbridge.tensor import Tensor
 from dlbridge.trees.ahead import Destination, on_gpu, tensor_of, upload_ahead
 from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER
-from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, is_several, taker, takers
+from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, converter, is_several, taker, takers
 from dlbridge.trees.walk import Converter, map_leaves, map_tree
 from dlbridge.watch import bytes_of, called_from, caller, name_leaf, note_by_library, pending, watching
 
@@ -53,7 +53,7 @@ class Ahead:
     def __init__(self, to: Any, keywords: dict[str, Any]) -> None:
         self.destination = Destination(to, keywords.get("device"))
         self.keywords = keywords
-        self.take = Converter(to, keywords, own=True)
+        self.take = converter(to, keywords, own=True)
         self.move = Converter(to, {**keywords, "copy": None})
         self.pending = False        # whether an array of this batch is Pending
 

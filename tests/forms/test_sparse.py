@@ -60,9 +60,10 @@ def parts_of(array):
 
 
 def dense(array):
-    made = array.toarray() if hasattr(array, "toarray") else array.to_dense() if hasattr(
-        array, "layout") else array.todense()
-    return np.asarray(made)
+    for name in "toarray", "to_dense", "todense":
+        if hasattr(array, name):
+            return np.asarray(getattr(array, name)())
+    return np.asarray(array)
 
 
 def shared(before, after):
@@ -243,6 +244,7 @@ def test_what_a_target_has_not_is_refused_with_a_hint():
     sparse, array = scipy_sparse(), matrix()
     values, eye = dense(array), np.eye(2)
     grown = dlbridge.convert(array, "torch").requires_grad_()
+    blocks = dlbridge.convert(array, "torch").to_sparse_bsr((2, 2))
     lost = "part data: torch: requires_grad True: would be lost"
     for source, to, message, expected in (
         (array, "numpy", "offers no array protocol (pass x.toarray()", values),
@@ -250,6 +252,9 @@ def test_what_a_target_has_not_is_refused_with_a_hint():
          values),
         (array, torch.sparse_csc, "torch: form csr: is not csc (pass x.tocsc())", values),
         (array, jax_sparse().BCOO, "jax: form csr: is not coo (pass x.tocoo())", values),
+        (blocks, "jax", "jax: form bsr: is none that jax has; scipy, torch have it (pass x.to_dense())", values),
+        (blocks, torch.sparse_csc, "torch: form bsr: is not csc (pass x.to_dense())", values),
+        (torch.eye(4).to_sparse(sparse_dim=1), torch.sparse_csr, "is not csr (pass x.to_dense())", np.eye(4)),
         (array.todok(), "torch", "torch: form dok: is none that torch has (pass x.tocsr())", values),
         (eye, "scipy", 'has only sparse ones (pass scipy.sparse.csr_array(dlbridge.convert(x, "numpy")))', eye),
         (torch.eye(2), "scipy", "has only sparse ones (pass scipy.sparse.csr_array(", eye),
@@ -265,8 +270,15 @@ def test_what_a_target_has_not_is_refused_with_a_hint():
         assert dlbridge.explain(source, to).action == "refuse"
         hint = caught.value.hint.removeprefix("pass ").replace("detach=True, or ", "").partition(", or ")[0]
         names = {"x": source, "dlbridge": dlbridge, "scipy": scipy, "jax": jax, "torch": torch}
-        given = dlbridge.convert(eval(hint, names), to)
-        assert np.array_equal(given if isinstance(given, np.ndarray) else dense(given), expected)
+        told = eval(hint, names)
+        if to is torch.sparse_csr or (source is blocks and to is torch.sparse_csc):
+            told = eval(torch_form(to).of_dense, {"x": told, "dlbridge": dlbridge})
+        given = dlbridge.convert(told, to)
+        assert np.array_equal(dense(given), expected)
+
+
+def torch_form(layout):
+    return dlbridge.libraries.library.library_named("torch").forms[str(layout).rpartition("_")[2]]
 
 
 def test_a_gradient_is_left_behind_if_that_is_asked_for():
@@ -293,7 +305,9 @@ def test_what_a_source_states_of_its_indices_is_stated_again():
     assert dlbridge.convert(there, "scipy").has_canonical_format
     assert not dlbridge.convert(dlbridge.convert(sparse.coo_array(
         (np.ones(2, "f4"), ([1, 0], [0, 0])), (2, 2)), "torch"), "scipy").has_canonical_format
-    rows = dlbridge.convert(matrix(), "jax")
+    known = matrix()
+    assert known.has_canonical_format
+    rows = dlbridge.convert(known, "jax")
     assert (rows.indices_sorted, rows.unique_indices) == (True, True)
     wrong = matrix()
     wrong.indices[:] = wrong.indices[::-1].copy()
@@ -303,6 +317,18 @@ def test_what_a_source_states_of_its_indices_is_stated_again():
     back = dlbridge.convert(rows, "scipy")
     assert back._has_sorted_indices
     assert not hasattr(dlbridge.convert(dlbridge.convert(matrix(), "torch"), "scipy"), "_has_sorted_indices")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_source_is_asked_for_nothing_that_it_would_remember(form):
+    """SciPy sorts no indices that it once found sorted."""
+    before = matrix(form)
+    known = dict(vars(before))
+    for to in {"bsr": ("torch",), "csc": ("torch",)}.get(form, ("torch", "jax")):
+        dlbridge.convert(before, to)
+        dlbridge.explain(before, to)
+    assert vars(before).keys() == known.keys()
+    assert all(vars(before)[name] is known[name] for name in known)
 
 
 # ---- indices that are wrong ------------------------------------------------------------------------------------------
@@ -337,7 +363,7 @@ HOSTILE = {
     "floats": (as_type("indices", "f4"), "csr: indices float32: is no type of indices"),
     "bools": (as_type("indptr", "?"), "csr: indptr bool: is no type of indices"),
     "objects": (as_type("data", "O"), "csr: part data: "),
-    "two axes": (lambda array: setattr(array, "indices", array.indices[None]), "csr: indices (1, 15): is the shape"),
+    "two axes": (lambda array: setattr(array, "indices", array.indices[None]), "csr: indices (1, 15): is not of one"),
     "no axis": (lambda array: setattr(array, "indptr", np.array(3)), "csr: indptr (): is the shape of a number"),
     "rows of data": (lambda array: setattr(array, "data", array.data[:, None]), "csr: data (15, 1): is not the shape"),
 }
@@ -355,6 +381,19 @@ def test_a_part_that_is_wrong_is_named(case, to):
     assert str(caught.value).startswith(message)
     plan = dlbridge.explain(array, to)
     assert (plan.action, plan.reason) == ("refuse", caught.value.reason)
+
+
+@pytest.mark.parametrize("to", ["torch", "jax"])
+def test_coordinates_of_no_axis_are_refused(to):
+    import torch
+
+    array = scipy_sparse().coo_array(np.eye(3, dtype="f4"))
+    array.coords, array.data = (), np.ones((3, 3, 3), "f4")
+    number = torch.sparse_coo_tensor(torch.empty((0, 1), dtype=torch.long), torch.tensor([1.0]), ())
+    for src in (array, *([number] if to != "torch" else ())):
+        with pytest.raises(dlbridge.ConversionError, match=r"has \d axes without indices") as caught:
+            dlbridge.convert(src, to)
+        assert dlbridge.explain(src, to).reason == caught.value.reason
 
 
 @pytest.mark.parametrize("shape", [(-1, 8), (6, -8), (2**62, 8), (6, 2**70), ("6", 8), (6.0, 8), None, ()], ids=str)
@@ -445,22 +484,31 @@ def test_shapes_beyond_int32():
     far = sparse.coo_array((np.ones(1, "f4"), ([0], [2**40])), (2, 2**41))
     there = dlbridge.convert(far, "torch")
     assert there._indices()[1, 0] == 2**40
-    with pytest.raises(dlbridge.ConversionError, match="coo: part coords: narrow: value 1099511627776"):
+    with pytest.raises(dlbridge.ConversionError, match=r"shape \(2, 2199023255552\): is too large for .* \(call jax"):
         dlbridge.convert(far, "jax")
     rows = sparse.csr_array((np.ones(1, "f4"), np.array([2**40]), np.array([0, 1])), (1, 2**41))
     assert dlbridge.convert(dlbridge.convert(rows, "torch"), "scipy").indices.tolist() == [2**40]
-    with pytest.raises(dlbridge.ConversionError, match="csr: part indices: narrow: value 1099511627776"):
+    with pytest.raises(dlbridge.ConversionError, match=r"csr: shape \(1, 2199023255552\): is too large for"):
         dlbridge.convert(rows, "jax")
 
 
-def test_what_the_source_cannot_find_out_is_not_stated():
-    """SciPy's own functions know no uint64."""
+def test_indices_of_types_that_few_libraries_have():
     array = matrix()
     array.indices = array.indices.astype("u8")
     made = dlbridge.convert(array, "jax")
     assert (made.indices_sorted, made.unique_indices) == (False, False)
     assert dense(made).tolist() == dense(matrix()).tolist()
-    assert dlbridge.convert(array, scipy_sparse().csr_matrix).indices.dtype == "int64"
+    assert dlbridge.convert(array, scipy_sparse().csr_matrix).indices.dtype == "int32"
+
+
+@pytest.mark.parametrize("to", ["jax", "torch"])
+def test_indices_of_two_widths_are_copied_once(to):
+    array = matrix()
+    array.indices = array.indices.astype("i8")
+    with dlbridge.watch() as copies:
+        there = dlbridge.convert(array, to, readonly="share")
+    assert dense(there).tolist() == dense(array).tolist()
+    assert [copy.reason for copy in copies if "indices" in copy.reason] == ["indices of int64 become int32"]
 
 
 # ---- what is said of it ----------------------------------------------------------------------------------------------
@@ -583,13 +631,39 @@ def test_a_source_that_is_registered_for_a_type_counts():
     assert dlbridge.convert_tree([array], "torch")[0].tolist() == array.data.tolist()
 
 
-def test_batches_of_matrices_and_gradients_are_refused():
+def test_what_is_for_one_array_is_refused():
     import torch
 
-    for batch in torch.ones(2, 3, 4).to_sparse_csr(), jax_sparse().BCOO.fromdense(jax_sparse().BCOO.fromdense(
-            np.ones((2, 3), "f4")).todense(), n_batch=1):
-        with pytest.raises(dlbridge.ConversionError, match="batch"):
-            dlbridge.convert(batch, "scipy")
+    out = torch.zeros(6, 8)
+    for keywords, field in (({"dtype": "uint8"}, "dtype uint8"), ({"shape": (-1,)}, r"shape \(-1,\)"),
+                            ({"dtype": "uint8", "shape": 3}, "dtype uint8"), ({"out": out}, "out torch.")):
+        with pytest.raises(dlbridge.ConversionError, match=f"convert: {field}.*: is for one array, and .* is several"):
+            dlbridge.convert(matrix(), "torch", **keywords)
+        assert dlbridge.explain(matrix(), "torch", **keywords).action == "refuse"
+
+
+@pytest.mark.parametrize(("batch", "refused"), [
+    ("torch.ones(2, 3, 4).to_sparse_csr()", "torch: shape (2, 3, 4)"),
+    ("torch.ones(2, 2, 3, 4).to_sparse_csc()", "torch: shape (2, 2, 3, 4)"),
+    ("jax_sparse().BCOO.fromdense(np.ones((2, 3), 'f4'), n_batch=1)", "coo: n_batch 1"),
+    ("jax_sparse().BCOO.fromdense(np.ones((2, 2, 3), 'f4'), n_batch=2)", "coo: n_batch 2"),
+    ("jax_sparse().BCSR.fromdense(np.ones((2, 3, 4), 'f4'), n_batch=1)", "csr: n_batch 1"),
+])
+def test_batches_of_matrices_are_refused(batch, refused):
+    import torch
+
+    batch = eval(batch, {"torch": torch, "jax_sparse": jax_sparse, "np": np})
+    with pytest.raises(dlbridge.ConversionError) as caught:
+        dlbridge.convert(batch, "scipy")
+    assert str(caught.value).startswith(refused)
+    one = eval(caught.value.hint.removeprefix("pass its matrices one by one, ").removeprefix(
+        "pass its arrays one by one, "), {"x": batch})
+    assert dense(dlbridge.convert(one, "scipy")).min() == 1
+
+
+def test_a_gradient_of_what_is_not_coalesced_is_refused():
+    import torch
+
     uncoalesced = torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 2), requires_grad=True)
     with pytest.raises(dlbridge.ConversionError, match="requires_grad"):
         dlbridge.convert(uncoalesced, "scipy")
@@ -664,6 +738,39 @@ def test_functions_take_them_and_give_them_back():
     assert kind(matrix()) is sparse.csr_array
 
 
+def test_a_result_is_like_the_first_argument():
+    """It has its type, also that of a user's own; what is asked for by its form is not handed on in another one."""
+    import torch
+
+    sparse = scipy_sparse()
+
+    class Own(sparse.csr_matrix):
+        pass
+
+    twice = dlbridge.accepts("torch", returns="like")(lambda x: 2 * x)
+    assert type(twice(Own(np.eye(2)))) is Own
+    assert type(dlbridge.convert(torch.eye(2).to_sparse_csr(), Own)) is Own
+    made = dlbridge.accepts("numpy", returns="like")(lambda x: matrix())
+    for like, kind in (np.eye(2), sparse.csr_array), (torch.eye(2), torch.Tensor), (
+            jax_sparse().BCOO.fromdense(np.eye(2)).todense(), jax_sparse().BCSR):
+        result = made(like)
+        assert isinstance(result, kind)
+        assert dense(result).tolist() == dense(matrix()).tolist()
+        if kind is not sparse.csr_array:
+            assert isinstance(dlbridge.convert(matrix(), like), kind)
+    with pytest.raises(dlbridge.ConversionError, match="csr: is not csc"):
+        dlbridge.convert_tree({"x": matrix()}, torch.sparse_csc)
+
+
+def test_batches_for_scipy_may_have_dense_arrays():
+    import torch
+
+    [made] = dlbridge.prefetch([{"x": matrix(), "y": torch.ones(3)}], "scipy")
+    assert type(made["x"]) is scipy_sparse().csr_array
+    assert isinstance(made["y"], np.ndarray)
+    assert made["y"].tolist() == [1, 1, 1]
+
+
 def test_what_is_in_several_places_is_copied_once():
     array = matrix("coo")
     first, second = dlbridge.convert_tree([array, array], "torch")
@@ -704,6 +811,12 @@ def test_what_is_fetched_from_a_device_is_looked_at_on_the_host():
             made = made.to_dense().numpy() if to == "torch" else made.toarray()
             assert made.tolist() == dense.tolist()
             assert dlbridge.explain(there, to, device="cpu").action == "copy"
+        for to, copy in ("scipy", None), ("scipy", True), *([("torch", True), ("jax", None)] if form == "csr" else ()):
+            with dlbridge.watch() as copies:
+                dlbridge.convert(there, to, device="cpu", copy=copy)
+            assert sum(copy.times for copy in copies) == len(dlbridge.explain(there, to, device="cpu").leaves)
+    with pytest.raises(dlbridge.CopyRequiredError, match="csr: part data: numpy: device"):
+        dlbridge.convert(of_device(scipy.sparse.csr_array(dense)), "torch", device="cpu", copy=False)
     wrong = scipy.sparse.csr_array(dense)
     wrong.indices[2] = 9
     with pytest.raises(dlbridge.ConversionError, match="indices 9 at 2"):

@@ -36,7 +36,8 @@ def test_the_bound_is_the_first_version_that_was_not_tested(name):
 def test_libraries_with_internals_have_a_file_for_them():
     files = {library.private.value for library in libraries().values() if library.private}
     assert files == {
-        "_core.native.libtorch", "_core.targets.jaxlib", "libraries.numba_arrays", "libraries.pandas_blocks"}
+        "_core.native.libtorch", "_core.targets.jaxlib", "libraries.numba_arrays", "libraries.pandas_blocks",
+        "libraries.scipy_flags"}
 
 
 @pytest.mark.parametrize("name", [pytest.param("torch", marks=pytest.mark.needs("torch 2.10")), "jax"])
