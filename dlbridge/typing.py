@@ -53,9 +53,9 @@ class Namespace(Protocol[ArrayT_co]):
 Target: TypeAlias = type[ArrayT] | Namespace[ArrayT]
 # The names that editors complete. A library that is registered has another one.
 Name: TypeAlias = Literal[
-    "array_api_strict", "cupy", "dlbridge", "dlpack", "dpnp", "jax", "litert", "memoryview", "mindspore", "mlx",
-    "numba", "numpy", "onnxruntime", "openvino", "paddle", "pillow", "pyarrow", "scipy", "sparse", "tensorflow",
-    "tinygrad", "torch", "tvm_ffi", "warp",
+    "array_api_strict", "awkward", "cupy", "dlbridge", "dlpack", "dpnp", "jax", "litert", "memoryview", "mindspore",
+    "mlx", "numba", "numpy", "onnxruntime", "openvino", "paddle", "pillow", "pyarrow", "scipy", "sparse",
+    "tensorflow", "tinygrad", "torch", "tvm_ffi", "warp",
 ]
 # Whatever ``to`` takes.
 To: TypeAlias = Name | str | type[Any] | ModuleType | memoryview | Namespace[Any] | DLPackArray | InterfaceArray

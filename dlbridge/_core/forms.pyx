@@ -10,7 +10,7 @@ from dlbridge._core.copies cimport is_watched, note_clone, note_copy
 from dlbridge._core.decision cimport is_immutable
 from dlbridge._core.devices.table cimport is_host
 from dlbridge._core.dtypes cimport row_name, rows_named
-from dlbridge._core.indices cimport Apart, Seen, in_part, is_on_host, taken_apart
+from dlbridge._core.indices cimport Apart, Seen, in_part, indices_seen, is_on_host, taken_apart
 from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport (
     COPY_ALWAYS, COPY_IF_NEEDED, COPY_NEVER, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request,
@@ -45,12 +45,13 @@ cdef class Way:
     cdef uint64_t rows          # … and the rows of ``types``, which they are now; 0 for any
     cdef tuple types
     cdef str widens
-    cdef bint dense_axes, canonical, checks     # of the target, as Form has them
+    cdef bint dense_axes, canonical, checks, any_start      # of the target, as Form has them
+    cdef int ragged_axes
     cdef bint native            # whether the target would misread bytes in the other order
     cdef bint aligned           # whether it needs memory that is aligned
     cdef str source_coordinates, target_coordinates     # how they lie there
     # Functions of the two libraries, and what the source says to do; None where there is nothing.
-    cdef object take_apart, detached, says, put_together
+    cdef object take_apart, copied, detached, says, put_together
     cdef str dense, ordered, beyond
 
 
@@ -73,7 +74,9 @@ cdef object convert_form(object src, Route route, const Request* request):
     if way.canonical and not is_in_order(apart, way, route.target):
         note_change(apart.data, UNSORTED, way.to, request)      # the library sorts them
         is_sorted = is_unique = False
-    if apart.is_fetched:            # into memory that nobody else has
+    if apart.copied:
+        note_change(apart.data, apart.copied, way.to, request)
+    if apart.copied or apart.is_fetched:        # into memory that nobody else has
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
     made = convert_each(apart, way, &asked)
     try:
@@ -143,14 +146,15 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
     wanted = index_type(apart, way)
     unsorted = UNSORTED if way.canonical and not is_in_order(apart, way, route.target) else ""
     in_one = way.source_coordinates == "each" and way.target_coordinates != "each"
-    found = [("data", apart.data.array, unsorted or (SWAPPED_BYTES if apart.data.swapped and way.native else ""))]
+    found = [("data", apart.data.array,
+              unsorted or apart.copied or (SWAPPED_BYTES if apart.data.swapped and way.native else ""))]
     for place, part in enumerate(apart.indices):
         named = f"{part.name}[{place}]" if way.source_coordinates == "each" and way.form == "coo" else part.name
-        becomes = wanted if is_cast(part, wanted, way) else ONE_ARRAY if in_one else None
+        becomes = changes(part, wanted, way) or (indices_become(part, ONE_ARRAY) if in_one else "")
         array = part.array.T if (way.source_coordinates, way.target_coordinates) == ("rows", "columns") else part.array
         if in_one and not (request.has_device and is_host(request.device.device_type)):
             check_on_host(part, way)
-        found.append((named, array, unsorted or (indices_become(part, becomes) if becomes else "")))
+        found.append((named, array, unsorted or apart.copied or becomes))
     for (named, _, becomes) in found:
         if becomes and request.copy == COPY_NEVER:
             note_change(apart.data if named == "data" else apart.indices[0], becomes, way.to, request)
@@ -162,32 +166,33 @@ cdef Way new_way(object src, str name, Route route):
     between = route.forms
     form = find_form(src, name, between)
     source = between.source.forms[name]
-    way.form, way.take_apart, way.dense = name, source.take_apart, source.dense
+    way.form, way.take_apart, way.dense = name, source.take_apart, made_dense(source, src)
     way.source_coordinates, way.target_coordinates = source.coordinates, form.coordinates
-    way.detached = source.detached
+    way.detached, way.copied = source.detached, source.copied
     way.says = source.says if form.says is not None else None
     way.put_together = form.put_together
     way.to = between.target.parts_of or between.target.name
     way.index_types, way.widens, way.types = form.index_types, form.widens, ()
+    way.ragged_axes, way.any_start = form.ragged_axes, form.any_start
     way.dense_axes, way.canonical, way.ordered = form.dense_axes, form.canonical, source.ordered
     way.beyond, way.checks = source.beyond, form.checks_indices
     way.native, way.aligned = way.to == "numpy", route.target.alignment > 1
     way.kind = between.kind
     if isinstance(route.key, type) and between.wanted is None:
-        way.kind = kind_below(route.key, name, form, source, route.target)
+        way.kind = kind_below(route.key, form, way, route.target)
     return way
 
 
-cdef object kind_below(object base, str name, object form, object source, Target target):
+cdef object kind_below(object base, object form, Way way, Target target):
     """The type of a form that is below another type, for which it is asked; None where that is the type of all."""
-    for each in form.types:
-        kind = getattr(target.namespace, each, None)
-        if isinstance(kind, type) and issubclass(kind, base):
-            return kind
+    kinds = [getattr(target.namespace, each, None) for each in form.types]
+    below = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, base)]
+    if below:
+        return below[0] if len(below) == 1 else None
     # An array that is an example has a type below those that name its library, as jaxlib's ArrayImpl is.
     if target.facts.mixes_forms or target.facts.delivery != "forms" and base not in target.array_types:
         return None
-    raise refusal(ConversionError, target.name, "to", full_name(base), f"is no type of {name}", f"pass {source.dense}")
+    raise refusal(ConversionError, target.name, "to", full_name(base), f"is no type of {way.form}", f"pass {way.dense}")
 
 
 cdef Apart taken(object src, Way way, Target target, str beyond, const Request* request):
@@ -195,17 +200,27 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
     cdef Apart apart
     cdef list parts
     cdef bint is_fetched = False
+    copied = way.copied(src) if way.copied is not None else ""
+    if copied and request != NULL and request.copy == COPY_NEVER:
+        raise refusal(CopyRequiredError, way.form, "type", full_name(type(src)), f"{copied}, which is a copy",
+                      "pass copy=None")
     shape, parts = way.take_apart(src)
     if request != NULL and request.has_device and is_host(request.device.device_type) and not is_on(
             parts[0], target.hosts, &request.device):
         parts = [fetched(part, way.form, name, request) for name, part in zip(PARTS[way.form], parts)]
         is_fetched = True
     apart = taken_apart(way.form, way.source_coordinates, shape, parts, beyond)
-    apart.is_fetched = is_fetched
+    apart.is_fetched, apart.copied = is_fetched, copied
+    if way.ragged_axes and len(apart.indices) > way.ragged_axes:
+        raise refusal(ConversionError, way.form, "shape", apart.shape,
+                      f"has {len(apart.indices)} ragged axes, and {target.name} takes {way.ragged_axes}",
+                      f"pass {way.dense}")
     if not apart.indexed or apart.indexed != len(apart.shape) and not way.dense_axes:
         raise refusal(ConversionError, target.name, "shape", apart.shape,
                       f"has {len(apart.shape) - apart.indexed} axes without indices", f"pass {way.dense}")
-    if not target.rows >> apart.data.managed.row & 1 and target.facts.delivery == "forms":
+    if not apart.is_compact and not way.any_start:
+        make_compact(apart)
+    if not target.rows >> apart.data.managed.row & 1 and way.to != target.name:
         raise refusal(ConversionError, target.name, "dtype", row_name(apart.data.managed.row),
                       f"is none that {target.name} has", "convert it to float32 first")
     if 0 <= apart.count < apart.data.managed.abi.dl_tensor.shape[0]:        # SciPy's and JAX's may have room for more
@@ -213,6 +228,22 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
         apart = taken_apart(way.form, way.source_coordinates, shape, parts, beyond)
         apart.is_fetched = is_fetched
     return apart
+
+
+cdef int make_compact(Apart apart) except -1:
+    """Let offsets begin with 0, and end with the data. Of a slice they do not, and most libraries believe that."""
+    cdef Seen part
+    start, stop = 0, apart.shape[0]
+    for axis, part in enumerate(apart.indices):
+        array = part.array[start:stop + 1]
+        values = as_numpy(array)
+        start, stop = int(values[0]), int(values[len(values) - 1])
+        made = indices_seen(part.form, part.name, values - values[0] if start else array)
+        if start:
+            made.changed = f"offsets begin with {start}"
+        apart.indices[axis] = made
+    apart.data.array = apart.data.array[start:stop]
+    return 0
 
 
 cdef object fetched(object part, str form, str name, const Request* request):
@@ -235,8 +266,8 @@ cdef list convert_each(Apart apart, Way way, const Request* request):
     if apart.form == "coo":
         made.append(convert_coordinates(apart, wanted, way, request))
         return made
-    for part in apart.indices:
-        made.append(convert_indices(part, part.array, wanted, way, request))
+    indices = [convert_indices(part, part.array, wanted, way, request) for part in apart.indices]
+    made += [tuple(indices)] if apart.form == "ragged" else indices
     return made
 
 
@@ -268,18 +299,19 @@ cdef str index_type(Apart apart, Way way):
     """The dtype that index arrays get; None where they keep theirs. What a device has is left to its library."""
     cdef Seen part
     cdef uint64_t rows = 0
-    types = way.index_types() if callable(way.index_types) else way.index_types
+    types = way.index_types(way.kind) if callable(way.index_types) else way.index_types
     if types is not way.types and types != way.types:
         way.rows, way.types = rows_named(types), types
+    lengths = [apart.data.managed.abi.dl_tensor.shape[0], *[extent for extent in apart.shape if extent is not None]]
     for part in apart.indices:
         if not is_on_host(part):
             return None
         rows |= <uint64_t> 1 << part.managed.row
+        lengths.append(part.managed.abi.dl_tensor.shape[0])
     if not types or rows & (rows - 1) == 0 and rows & ~way.rows == 0:
         return None
-    # What they say is below the extents, and offsets go up to as many elements as there are.
-    most = max(apart.shape + (apart.data.managed.abi.dl_tensor.shape[0],))
-    if "int32" in types and most < 1 << 31:
+    # Indices are below the extents, and offsets go up to as many elements, or other offsets, as there are.
+    if "int32" in types and max(lengths) < 1 << 31:
         return "int32"
     if "int64" in types:
         return "int64"
@@ -289,16 +321,21 @@ cdef str index_type(Apart apart, Way way):
 
 cdef object convert_indices(Seen part, object array, str wanted, Way way, const Request* request):
     cdef Request asked
-    if not is_cast(part, wanted, way):
+    becomes = changes(part, wanted, way)
+    if not becomes:
         return convert_part(part, array, way, request)
-    wanted = wanted or row_name(part.managed.row)
-    note_change(part, indices_become(part, wanted), way.to, request)
+    note_change(part, becomes, way.to, request)
     asked = request[0]
     asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
     array = as_numpy(array)
-    made = room_for(array.shape, wanted, way)
+    made = room_for(array.shape, wanted or row_name(part.managed.row), way)
     made[...] = array               # each value is within the shape
     return convert_part(part, made, way, &asked)
+
+
+cdef str changes(Seen part, str wanted, Way way):
+    """Why indices are copied before they are converted, or ""."""
+    return indices_become(part, wanted) if is_cast(part, wanted, way) else part.changed or ""
 
 
 cdef bint is_cast(Seen part, str wanted, Way way) except -1:
@@ -400,9 +437,15 @@ cdef bint is_in_order(Apart apart, Way way, Target target) except -1:
     return True
 
 
+cdef str made_dense(object form, object src):
+    return form.dense(src) if callable(form.dense) else form.dense
+
+
 cdef bint can_become(object src, str name, str wanted, object source) except -1:
     """Whether a library makes an array into one of another form, in one call."""
     form = source.forms.get(name)
+    if "ragged" in (name, wanted):
+        return False
     return (wanted == "coo" or len(src.shape) == 2) and (
         form is None or form.makes and getattr(form.elements(src), "ndim", 1) == 1)
 
@@ -420,8 +463,10 @@ cdef object find_form(object src, object name, object between):
         return target.forms[name]
     both = [each for each in ((wanted,) if wanted else target.forms)
             if each in between.source.forms and each != name and can_become(src, name, each, between.source)]
-    made = between.source.forms[both[0]].made if both else next(iter(between.source.forms.values())).dense
-    having = [library.name for library in libraries().values() if name in library.forms]
+    same = between.source.forms.get(name) or next(iter(between.source.forms.values()))
+    made = between.source.forms[both[0]].made if both else made_dense(same, src)
+    having = [library.name for library in libraries().values()
+              if name in library.forms and library.forms[name].put_together is not None]
     others = f"; {', '.join(having)} {'have' if len(having) > 1 else 'has'} it" if having else ""
     wrong = f"is not {wanted}" if wanted in target.forms and name in target.forms else (
         f"is none that {target.name} has{others}")

@@ -23,9 +23,8 @@
         }                                                                                                              \
         return -1;                                                                                                     \
     }                                                                                                                  \
-    /* The place of the first value that is smaller than the one before, or -1. The first must be 0. */                \
+    /* The place of the first value that is smaller than the one before, or -1. */                                     \
     static int64_t dlbridge_falling_##bits(const uint##bits##_t *values, int64_t count, int64_t stride) {              \
-        if (count && values[0]) return 0;                                                                              \
         for (int64_t start = 1; start < count; start += DLBRIDGE_BLOCK) {                                              \
             const int64_t end = count - start < DLBRIDGE_BLOCK ? count : start + DLBRIDGE_BLOCK;                       \
             unsigned wrong = 0;                                                                                        \
@@ -67,7 +66,7 @@ static int64_t dlbridge_outside(const void *values, int item_bytes, int is_signe
 #undef DLBRIDGE_CALL
 }
 
-/* The place of the first offset that is below the one before, or of the first if that is not 0; or -1. */
+/* The place of the first offset that is below the one before, or -1. Between 0 and what is above 0, none is negative. */
 static int64_t dlbridge_falling(const void *values, int item_bytes, int64_t count, int64_t stride) {
 #define DLBRIDGE_CALL(bits) dlbridge_falling_##bits((const uint##bits##_t *) values, count, stride)
     DLBRIDGE_OF_WIDTH(DLBRIDGE_CALL)

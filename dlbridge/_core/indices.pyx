@@ -57,8 +57,13 @@ cdef class Apart:
 cdef Apart taken_apart(str form, str coordinates, object shape, list parts, str beyond):
     cdef Apart apart = Apart.__new__(Apart)
     cdef tuple names = PARTS[form]
-    apart.form, apart.shape = form, checked_shape(form, shape)
+    apart.form, apart.is_compact, apart.copied = form, True, ""
     apart.data = seen(form, names[0], parts[0])
+    if form == "ragged":
+        apart.indices = [indices_seen(form, names[1], offsets) for offsets in parts[1]]
+        check_ragged(apart)
+        return apart
+    apart.shape = checked_shape(form, shape)
     if form == "coo":
         each = parts[1] if isinstance(parts[1], tuple) else (parts[1],)
         apart.indices = [indices_seen(form, names[1], axis) for axis in each]
@@ -149,13 +154,13 @@ cdef object wrong(Seen seen, object value, str text):
     return refusal(ConversionError, seen.form, seen.name, value, text, DAMAGED)
 
 
-# ---- the two kinds of forms ------------------------------------------------------------------------------------------
+# ---- the kinds of forms ----------------------------------------------------------------------------------------------
 
 cdef int check_compressed(Apart apart, str beyond) except -1:
     """Check data, indices and offsets of compressed rows, columns, or blocks of them."""
     cdef Seen indices = apart.indices[0]
     cdef Seen offsets = apart.indices[1]
-    cdef int64_t lines, across
+    cdef int64_t lines, across, first
     cdef Seen part
     cdef int by_column = apart.form in ("csc", "bsc")
     if len(apart.shape) < 2:
@@ -174,7 +179,9 @@ cdef int check_compressed(Apart apart, str beyond) except -1:
     if not is_on_host(offsets):
         apart.count = -1
         return 0
-    apart.count = checked_offsets(offsets, length(indices))
+    first, apart.count = checked_offsets(offsets, length(indices))
+    if first:
+        raise wrong(offsets, f"{first} at 0", "is not 0")
     if beyond is not None and is_on_host(indices):
         check_values(indices, 0, indices.managed.abi.dl_tensor.strides[0], apart.count, across,
                      "of a column" if by_column else "of a row", beyond)
@@ -228,6 +235,29 @@ cdef int check_coordinates(Apart apart, str coordinates, str beyond) except -1:
     return 0
 
 
+cdef int check_ragged(Apart apart) except -1:
+    """Check the offsets of each ragged axis, and find the shape, which has None for those."""
+    cdef Seen part
+    cdef int64_t first, last, most
+    axes = len(apart.indices)
+    if not axes:
+        raise refusal(ConversionError, apart.form, "offsets", (), "are of no axis", DAMAGED)
+    for axis, part in enumerate(apart.indices):
+        if axes > 1:
+            part.name = f"{part.name}[{axis}]"
+        check_device(part, apart.data)
+        if part.managed.abi.dl_tensor.ndim != 1 or not length(part):
+            raise wrong(part, managed_shape(part.managed), "is not the shape of offsets, of which there is a first")
+    for axis, part in enumerate(apart.indices):
+        most = length(apart.data) if axis + 1 == axes else length(apart.indices[axis + 1]) - 1
+        if is_on_host(part):
+            first, last = checked_offsets(part, most)
+            apart.is_compact &= first == 0 and last == most
+    apart.shape = (length(apart.indices[0]) - 1, *(None,) * axes, *managed_shape(apart.data.managed)[1:])
+    apart.indexed, apart.count = len(apart.shape), -1
+    return 0
+
+
 # ---- values ----------------------------------------------------------------------------------------------------------
 
 cdef int check_values(
@@ -245,20 +275,20 @@ cdef int check_values(
     return 0
 
 
-cdef int64_t checked_offsets(Seen seen, int64_t most) except -1:
-    """The last offset, once it is known that they begin with 0, rise, and end within ``most`` elements."""
+cdef (int64_t, int64_t) checked_offsets(Seen seen, int64_t most) except *:
+    """The first offset, and the last, once it is known that all rise, and are within ``most`` elements."""
     cdef const DTypeRow* row = get_row(seen.managed.row)
     cdef const void* values = managed_data(seen.managed)
     cdef int64_t count = length(seen), stride = seen.managed.abi.dl_tensor.strides[0], place
     with nogil:
         place = falling(values, row.item_bytes, count, stride)
     if place >= 0:
-        raise wrong(seen, f"{value_at(seen, place * stride)} at {place}",
-                    "is below the offset before" if place else "is not 0")
-    last = value_at(seen, (count - 1) * stride)
-    if not 0 <= last <= most:
-        raise wrong(seen, f"{last} at {count - 1}", f"is beyond the {most} elements")
-    return last
+        raise wrong(seen, f"{value_at(seen, place * stride)} at {place}", "is below the offset before")
+    first, last = value_at(seen, 0), value_at(seen, (count - 1) * stride)
+    for place, value in ((0, first), (count - 1, last)):
+        if not 0 <= value <= most:
+            raise wrong(seen, f"{value} at {place}", f"is beyond the {most} elements")
+    return first, last
 
 
 cdef object value_at(Seen seen, int64_t element):

@@ -108,7 +108,7 @@ NAMES = {"BCOO": "coo", "BCSR": "csr"}
 WIDENS = 'jax.config.update("jax_enable_x64", True)'
 
 
-def index_types() -> tuple[str, ...]:
+def index_types(kind: Any) -> tuple[str, ...]:
     return ("int32", "int64") if sys.modules["jax"].config.jax_enable_x64 else ("int32",)
 
 

@@ -49,25 +49,30 @@ class TooWide(Exception):
 
 
 # The parts of each form, as ``take_apart`` gives them and ``put_together`` takes them; the first has the elements.
-PARTS = {"coo": ("data", "coords"), **dict.fromkeys(("csr", "csc", "bsr", "bsc"), ("data", "indices", "indptr"))}
+PARTS = {"coo": ("data", "coords"), **dict.fromkeys(("csr", "csc", "bsr", "bsc"), ("data", "indices", "indptr")),
+         "ragged": ("data", "offsets")}
 
 
 class Form(NamedTuple):
     """Arrays of a library that are several arrays: how they are taken apart and put together, both without copying."""
 
     types: tuple[str, ...]                  # the names of their types, or of what else ``to`` is for them
-    take_apart: Callable[[Any], tuple[tuple[int, ...], list[Any]]]      # of an array: its shape, and its parts
+    # Of an array: its shape, and its parts. The coordinates of each axis, and the offsets of each ragged one from the
+    # outermost on, are a tuple. The shape of ragged ones is in their parts.
+    take_apart: Callable[[Any], tuple[tuple[int, ...], list[Any]]]
     # Of the type that ``to`` names, or None; of a shape, and of the parts, in the library's arrays; of whether the
-    # indices are sorted, and of whether each is there once, as the source says.
-    put_together: Callable[[Any, tuple[int, ...], list[Any], bool, bool], Any]
+    # indices are sorted, and of whether each is there once, as the source says. None where none can be made.
+    put_together: Callable[[Any, tuple[int, ...], list[Any], bool, bool], Any] | None
     made: str                               # the code that makes such an array of another matrix x of the library
     of_dense: str                           # … and of any dense array x
-    dense: str                              # … a dense array of it
+    dense: str | Callable[[Any], str]       # … a dense array of it, or all its elements; a function of it says that
     elements: Callable[[Any], Any] = operator.attrgetter("data")     # of an array: the part whose device is its own
     says: Callable[[Any], tuple[bool, bool]] | None = None      # of an array: what it states of sorted, and of unique
     detached: Callable[[Any], Any] | None = None                # of an array: the same without its gradient
-    # The dtypes of its index arrays, which are all of one; () for any. A function says what they can be now.
-    index_types: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
+    copied: Callable[[Any], str] | None = None      # of an array: why it is copied to take it apart; "" where it is not
+    # The dtypes of its index arrays, which are all of one; () for any. Or a function of the type that ``to`` names, or
+    # None: what they can be now.
+    index_types: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ()
     widens: str = ""                        # the code that lets a function give wider ones
     coordinates: str = "each"               # of COO: an array for "each" axis, or one for all, with their "rows" or
     #                                         "columns"
@@ -77,6 +82,8 @@ class Form(NamedTuple):
     checks_indices: bool = False            # whether ``put_together`` looks at each index
     canonical: bool = False                 # whether the library believes that they are sorted, each there once
     ordered: str = ""                       # the code that makes them so, of an array x of the library
+    ragged_axes: int = 0                    # how many axes may be ragged; 0 for any number
+    any_start: bool = False                 # whether offsets need not begin with 0, nor end with the data
 
 
 class Arrays(NamedTuple):

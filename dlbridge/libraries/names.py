@@ -46,7 +46,6 @@ INSTEAD = {
     "xarray": f"xarray.DataArray({AS_NUMPY})",
     "zarr": f"zarr.array({AS_NUMPY})",
     "dask": f"dask.array.from_array({AS_NUMPY})",
-    "awkward": f"awkward.from_numpy({AS_NUMPY})",
     "list": f"{AS_NUMPY}.tolist()",
     "tuple": f"tuple({AS_NUMPY}.tolist())",
     "bytes": f"{AS_NUMPY}.tobytes()",

@@ -11,12 +11,28 @@ from typing import Any
 import numpy as np
 
 from dlbridge._core.system_memory import is_file_for_reading
-from dlbridge.libraries.library import Arrays, Copied, Fact, Library, keep_as_dict
+from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library, keep_as_dict
 from dlbridge.libraries.profiles import IN_TREE, OF_POINTER
 
 AS_NUMPY = {"": "pass numpy.asarray(x)"}
 AS_LIST = {"": "pass numpy.array(list(x)), if they are numbers"}
 # What is not in memory, or not yet, is not brought there unasked.
+def form_of_dataset(dataset: Any) -> str | None:
+    if not dataset or dataset.ndim != 1:
+        return None                 # its file is closed
+    of_rows = sys.modules["h5py"].check_vlen_dtype(dataset.dtype)
+    return "ragged" if isinstance(of_rows, np.dtype) else None
+
+
+def parts_of_rows(dataset: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """All rows side by side, which HDF5 has one by one."""
+    rows = dataset[...]
+    offsets = np.zeros(len(rows) + 1, "int64")
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    none = np.empty(0, sys.modules["h5py"].check_vlen_dtype(dataset.dtype))
+    return (), [np.concatenate([none, *rows]), (offsets,)]
+
+
 INDEXED = {"": "pass x[...]"}
 COORDINATES = "pass shapely.get_coordinates(x)"
 # The bytes of each row of an image of Qt, which does not know who uses them.
@@ -81,18 +97,6 @@ def hint_for_cdata(pointer: Any) -> str:
         return "pass ffi.buffer(x)" if len(pointer) else "it has no elements"
     except TypeError:
         return OF_POINTER.format('int(ffi.cast("uintptr_t", x))')
-
-
-def hint_for_awkward(array: Any) -> str:
-    """By the type, since only arrays of one length each are NumPy's, and flattening drops what is missing."""
-    if array.fields:
-        return f"pass its fields one by one, x[{array.fields[0]!r}]"
-    text = array.typestr
-    if "string" in text or "bytes" in text:
-        return "it has strings, which no array library has"
-    if "var" in text or "?" in text:
-        return "pass awkward.flatten(x, axis=None)"
-    return "pass awkward.to_numpy(x)"
 
 
 def hint_for_java(thing: Any) -> str:
@@ -213,8 +217,6 @@ INSTEAD: dict[str, dict[str, str | Callable[[Any], str | None]]] = {
     "SimpleITK": {"Image": hint_for_volume},
     "_io": {"BytesIO": "pass x.getbuffer()", "TextIOWrapper": "pass x.buffer.read()",
             **dict.fromkeys(("BufferedReader", "BufferedRandom", "FileIO"), "pass x.read()")},
-    "awkward": {"Array": hint_for_awkward, "Content": "pass awkward.Array(x)",
-                "Record": lambda record: f"pass its fields one by one, x[{record.fields[0]!r}]"},
     "casadi": {"DM": "pass x.full()", **dict.fromkeys(("SX", "MX"), "it is a symbol, and has no numbers")},
     "cv2": {"UMat": "pass x.get()"},
     "cvxpy": {"Expression": "pass x.value, once it is solved"},
@@ -351,8 +353,16 @@ LIBRARIES = (
         Arrays("QImage", {"": ROWS.format("x.constBits()")}),)),
     Library(name="pyqt", roots=("PyQt6", "PyQt5"), arrays=(
         Arrays("QImage", {"": ROWS.format("x.constBits().asarray(x.sizeInBytes())")}),)),
-    Library(name="h5py", arrays=(Arrays("Dataset", INDEXED), Arrays(
-        "Group", {"": hint_for_group}, container=Fact((parts_of_group, keep_as_dict), "seen in 3.14", LAZY)))),
+    Library(
+        name="h5py",
+        arrays=(
+            Arrays("Dataset", INDEXED, form_name=Fact(form_of_dataset, "seen in 3.14", "may have rows of any length")),
+            Arrays("Group", {"": hint_for_group},
+                   container=Fact((parts_of_group, keep_as_dict), "seen in 3.14", LAZY)),
+        ),
+        forms={"ragged": Form((), parts_of_rows, None, "", "", "numpy.concatenate(x[...])",
+                              elements=lambda dataset: None, copied=lambda dataset: "it is read row by row")},
+    ),
     Library(name="netCDF4", arrays=(Arrays("Variable", INDEXED), Arrays(
         "Dataset", {"": lambda dataset: hint_for_group(dataset.variables)},
         container=Fact((parts_of_netcdf, keep_as_dict), "seen in 1.7.5", LAZY)))),

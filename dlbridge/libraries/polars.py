@@ -1,10 +1,12 @@
 """polars: series, by their Arrow stream."""
 
+import importlib.util
 import sys
 from typing import Any
 
 from dlbridge.libraries.hints import COLUMNS, lacks, missing_values, no_numbers, several_types
-from dlbridge.libraries.library import Arrays, Copied, Fact, Library
+from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library
+from dlbridge.libraries.pyarrow import parts_of_lists
 
 INTEGERS = "pass {x}.to_physical()"
 
@@ -48,6 +50,27 @@ def memory_of_frame(frame: Any) -> Any:
         return None             # NumPy has no integers of 128 bits
 
 
+# ---- lists -----------------------------------------------------------------------------------------------------------
+
+def form_of_lists(series: Any) -> str | None:
+    """Lists are taken apart by pyarrow, which polars asks for."""
+    polars, dtype = sys.modules["polars"], series.dtype
+    if dtype != polars.List:
+        return None
+    while dtype in (polars.List, polars.Array):
+        dtype = dtype.inner
+    is_number = dtype.is_integer() or dtype.is_float()
+    return "ragged" if is_number and importlib.util.find_spec("pyarrow") is not None else None
+
+
+def parts_of_series(series: Any) -> tuple[tuple[int, ...], list[Any]]:
+    return parts_of_lists(series.to_arrow(), "x.list.eval(polars.element().fill_null(0))", "x.drop_nulls()")
+
+
+def why_copied(series: Any) -> str:
+    return "it is in several chunks" if series.n_chunks() > 1 else ""
+
+
 LIBRARY = Library(
     name="polars",
     arrays=(
@@ -69,6 +92,7 @@ LIBRARY = Library(
                 "pyarrow": "x.to_arrow()",
             },
             made_like=Fact(series_like, "seen in 1.42", "has a name"),
+            form_name=Fact(form_of_lists, "seen in 2.1.0", "may have the offsets of lists beside its elements"),
         ),
         Arrays("DataFrame", {"+s": COLUMNS},
                gives=Fact(memory_of_frame, "seen in 1.42", "has an array of NumPy for columns of one type"),
@@ -76,4 +100,6 @@ LIBRARY = Library(
         Arrays("LazyFrame", {"type": 'call dlbridge.convert_tree(x.collect(), to, columns="pass")'}),
         Arrays("Expr", {"type": "pass a column of the frame that it is evaluated in"}),
     ),
+    forms={"ragged": Form((), parts_of_series, None, "", "", "x.explode()", elements=lambda series: None,
+                          copied=why_copied)},
 )

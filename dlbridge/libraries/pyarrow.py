@@ -135,6 +135,76 @@ def matrix_of(form: str, name: str) -> Form:
                 ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()')
 
 
+# ---- lists -----------------------------------------------------------------------------------------------------------
+
+def is_list(kind: Any) -> bool:
+    lib = sys.modules["pyarrow"].lib
+    return kind.id in (lib.Type_LIST, lib.Type_LARGE_LIST)
+
+
+def form_of_lists(array: Any) -> str | None:
+    """Lists of numbers, at any depth, or of lists of one length each of numbers; not of strings."""
+    pyarrow, kind = sys.modules["pyarrow"], array.type
+    if not is_list(kind):
+        return None
+    while is_list(kind) or kind.id == pyarrow.lib.Type_FIXED_SIZE_LIST:
+        kind = kind.value_type
+    return "ragged" if pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) else None
+
+
+def parts_of_lists(array: Any, filled: str = "", present: str = "x.drop_null()") -> tuple[tuple[int, ...], list[Any]]:
+    """Of lists in lists, the offsets of each; what is in chunks becomes one array.
+
+    ``filled`` and ``present`` are the code that fills values that are missing, and leaves out such lists.
+    """
+    if hasattr(array, "chunks"):
+        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+    offsets: list[Any] = []
+    while is_list(array.type):
+        if array.null_count:
+            raise refusal(ConversionError, "ragged", "null_count", array.null_count, "lists are missing",
+                          f"pass {present if not offsets else 'x.flatten()'}")
+        offsets.append(array.offsets)
+        array = array.values
+    if array.null_count:
+        filled = filled or "type(x).from_arrays(x.offsets, x.values.fill_null(0))"
+        raise refusal(ConversionError, "ragged", "null_count", array.null_count, "elements have no value",
+                      f"pass {filled if len(offsets) == 1 else 'x.flatten()'}")
+    return (), [array, tuple(offsets)]
+
+
+def why_copied(array: Any) -> str:
+    return "it is in several chunks" if getattr(array, "num_chunks", 1) != 1 else ""
+
+
+def flattened(array: Any) -> str:
+    return f"x{'.combine_chunks()' if hasattr(array, 'chunks') else ''}.flatten()"
+
+
+def new_lists(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
+    pyarrow = sys.modules["pyarrow"]
+    array, offsets = parts
+    if isinstance(array, pyarrow.Tensor):
+        extents = array.shape[1:]
+        flat = array.to_numpy().reshape(-1)
+        array = make(pyarrow, flat, flat.dtype.name)
+        for extent in reversed(extents):
+            array = pyarrow.FixedSizeListArray.from_arrays(array, extent)
+    for each in reversed(offsets):
+        lists = kind or (pyarrow.ListArray if each.type == pyarrow.int32() else pyarrow.LargeListArray)
+        array = lists.from_arrays(each, array)
+    return array
+
+
+def offset_types(kind: Any) -> tuple[str, ...]:
+    of_type = {"ListArray": ("int32",), "LargeListArray": ("int64",)}
+    return of_type.get(getattr(kind, "__name__", ""), ("int32", "int64"))
+
+
+LISTS = Form(("LargeListArray", "ListArray"), parts_of_lists, new_lists, "",
+             'pyarrow.array(list(dlbridge.convert(x, "numpy")))', flattened, elements=lambda array: None,
+             copied=why_copied, index_types=offset_types, dense_axes=True, any_start=True)
+
 MATRICES = {"csr": "SparseCSRMatrix", "csc": "SparseCSCMatrix"}
 
 LIBRARY = Library(
@@ -145,7 +215,10 @@ LIBRARY = Library(
         Arrays("RecordBatchReader", {"+s": COLUMNS},
                columns=Fact(columns_of_reader, SEEN, "is read once"),
                without_rows=Fact(columns_of_schema, SEEN, "is read once")),
-        Arrays("ChunkedArray", {"pyarrow": "x.combine_chunks()"}, constant=CONSTANT),
+        Arrays("ChunkedArray", {"pyarrow": "x.combine_chunks()"}, constant=CONSTANT,
+               form_name=Fact(form_of_lists, SEEN, "may have the offsets of lists beside its elements")),
+        *(Arrays(name, form_name=Fact(form_of_lists, SEEN, "has the offsets of its lists beside its elements"))
+          for name in ("ListArray", "LargeListArray")),
         Arrays("Array", constant=CONSTANT,
                preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but gives no hint")),
         Arrays("NumericArray",
@@ -158,7 +231,7 @@ LIBRARY = Library(
     delivery="importer:prepare_for_ndarrays",
     importer=make,
     array_types=("Array", "Tensor"),
-    forms={form: matrix_of(form, name) for form, name in MATRICES.items()},
+    forms={**{form: matrix_of(form, name) for form, name in MATRICES.items()}, "ragged": LISTS},
     lacks=(
         Fact("NEGATIVE_STRIDES", SEEN, "refuses them"),
         Fact("ZERO_STRIDES", SEEN, COMPACT),

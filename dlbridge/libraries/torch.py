@@ -176,6 +176,24 @@ def compressed(form: str) -> Form:
                 ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()')
 
 
+# ---- ragged tensors --------------------------------------------------------------------------------------------------
+
+def parts_of_jagged(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
+    if tensor.lengths() is not None:
+        raise refusal(ConversionError, "ragged", "lengths", "of a narrowed tensor", "leave gaps in its memory",
+                      "pass x.contiguous()")
+    ragged = next(axis for axis, extent in enumerate(tensor.shape) if isinstance(extent, sys.modules["torch"].SymInt))
+    if ragged != 1:
+        raise refusal(ConversionError, "ragged", "axis", ragged, "is the ragged one, which is 1 elsewhere",
+                      f"pass x.transpose(1, {ragged})")
+    return (), [tensor.values(), (tensor.offsets(),)]
+
+
+def new_jagged(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
+    data, (offsets,) = parts
+    return sys.modules["torch"].nested.nested_tensor_from_jagged(data, offsets)
+
+
 LIBRARY = Library(
     name="torch",
     arrays=(
@@ -217,6 +235,7 @@ LIBRARY = Library(
             "Parameter",
             exchange=Fact("torch.nn.parameter.Parameter", SEEN, "inherits the table"),
         ),
+        Arrays("NestedTensor", form_name=Fact(lambda tensor: "ragged", SEEN, "has the layout jagged")),
         Arrays("ReadOnlyTensorWrapper",
                gives=Fact(unwrapped, "seen in 2.15.0", "raises an error for all but its own export"),
                unflagged=Fact(True, "seen in 2.15.0", "says it by its type alone")),
@@ -246,6 +265,10 @@ LIBRARY = Library(
                     says=lambda tensor: (tensor.is_coalesced(), tensor.is_coalesced()),
                     index_types=("int64",), coordinates="rows", dense_axes=True),
         **{name: compressed(name) for name in ("csc", "bsr", "bsc")},
+        "ragged": Form(("jagged", "NestedTensor"), parts_of_jagged, new_jagged, "",
+                       'torch.nested.as_nested_tensor(dlbridge.convert(x, "torch"), layout=torch.jagged)',
+                       "x.to_padded_tensor(0.0)", elements=lambda tensor: tensor.detach().values(), detached=detached,
+                       index_types=("int64",), dense_axes=True, ragged_axes=1),
     },
     clone=Fact(clone, SEEN, "has gradients, lazy bits, and layouts that are no memory"),
     written=Fact(lambda tensor: sys.modules["torch"].autograd.graph.increment_version(tensor), SEEN,

@@ -52,6 +52,7 @@ ROWS = (
         lambda paddle, tensor: tensor.numpy(), distributions=("paddlepaddle", "paddlepaddle-gpu")),
     row("array_api_strict", lambda namespace, array: namespace.asarray(array),
         lambda namespace, array: np.from_dlpack(array), HOST),
+    row("awkward", lambda awkward, array: awkward.Array(array), lambda awkward, array: awkward.to_numpy(array), HOST),
     row("cupy", lambda cupy, array: cupy.asarray(array),
         lambda cupy, array: array.get(), ("cuda",), distributions=("cupy-cuda12x", "cupy-cuda13x", "cupy")),
     row("dpnp", lambda dpnp, array: dpnp.asarray(array), lambda dpnp, array: dpnp.asnumpy(array), ("oneapi",)),

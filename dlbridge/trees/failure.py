@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from dlbridge.errors import AGAIN, ConversionError, DLBridgeError, MissingLibraryError, UnsupportedError, refusal
+from dlbridge.libraries.library import PARTS
 from dlbridge.trees.containers import container_of, form_of
 from dlbridge.trees.leaf import OTHER, role_of
 from dlbridge.watch import in_this_tree
@@ -67,7 +68,7 @@ def whole_hint(
 def is_of_column(error: DLBridgeError) -> bool:
     """Whether an error is about what a column has in it, and not about the target, a keyword or a copy."""
     kinds = ConversionError, UnsupportedError, MissingLibraryError
-    return type(error) in kinds and error.stage in ("arrow", "numpy", "source")
+    return type(error) in kinds and (error.stage in ("arrow", "numpy", "source", *PARTS) or error.field == "form")
 
 
 def note_place(failure: Failure, tree: Any, parts: Iterable[tuple[str, Any]]) -> None:

@@ -1,6 +1,7 @@
 """What ``convert_tree`` does, and what is done with each leaf of a tree, by its role."""
 
 import functools
+import re
 import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterator, Mapping
@@ -336,14 +337,15 @@ def alike(result: Any, like: Any) -> Any:
     if library is None or form is None:
         return library.name if library is not None and wanted in library.forms else like
     if wanted is None:
-        return library.parts_of or library.name
+        return library.parts_of if library.delivery == "forms" else library.name
     if wanted not in library.forms or form not in library.forms:
         return like
     types, kinds = library.forms[form].types, [kind.__name__ for kind in type(like).__mro__]
     place = next((types.index(kind) for kind in kinds if kind in types), None)
     if place is not None and wanted == form:
         return type(like)
-    return getattr(sys.modules[library.top], library.forms[wanted].types[place or 0], library.name)
+    named = library.forms[wanted].types[place or 0:][:1]
+    return getattr(sys.modules[library.top], named[0], library.name) if named else library.name
 
 
 def has_texts(array: Any) -> bool:
@@ -358,7 +360,9 @@ def is_text_type(dtype: Any) -> bool:
     kind = getattr(dtype, "kind", None)
     if isinstance(kind, str) or isinstance(dtype, str):
         return kind in TEXT_KINDS
-    return str(getattr(dtype, "name", dtype)).lower() in TEXT_TYPES
+    # Types of lists end with that of their elements: "var * string", "list<item: string>".
+    words = re.findall(r"\w+", str(getattr(dtype, "name", dtype)).lower())
+    return bool(words) and words[-1] in TEXT_TYPES
 
 
 def unchanged(leaf: Any, memo: Memo) -> Any:

@@ -1,6 +1,5 @@
 """What to type where dlbridge makes no array of what is asked for: the code of each hint runs."""
 
-import awkward
 import dask.array
 import numpy as np
 import pandas
@@ -16,12 +15,12 @@ from dlbridge.libraries.names import INSTEAD
 
 KINDS = {
     "pandas": pandas.DataFrame, "polars": polars.DataFrame, "xarray": xarray.DataArray,
-    "zarr": zarr.Array, "dask": dask.array.Array, "awkward": awkward.Array, "list": list, "tuple": tuple,
+    "zarr": zarr.Array, "dask": dask.array.Array, "list": list, "tuple": tuple,
     "pandas.series": pandas.Series, "pandas.index": pandas.Index, "polars.series": polars.Series,
     "bytes": bytes, "bytearray": bytearray,
 }
 NAMES = {"dlbridge": dlbridge, "pandas": pandas, "polars": polars, "xarray": xarray, "zarr": zarr,
-         "dask": dask, "awkward": awkward}
+         "dask": dask}
 
 
 @pytest.mark.parametrize("name", INSTEAD)

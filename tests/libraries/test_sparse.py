@@ -18,7 +18,7 @@ from dlbridge.libraries.library import libraries
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta", "ignore:Sparse invariant checks")
 page = load_tool("pages/forms_page")
-LIBRARIES = {name: library for name, library in libraries().items() if library.forms}
+LIBRARIES = {name: library for name, library in libraries().items() if not library.forms.keys().isdisjoint(page.FORMS)}
 PAIRS = [(form, source, to) for form in page.FORMS for source in LIBRARIES for to in LIBRARIES
          if source != to and form in LIBRARIES[source].forms and form in LIBRARIES[to].forms]
 
@@ -53,12 +53,13 @@ def test_what_a_dense_array_is_told_works(name):
              "blocksize": (2, 2)}
     values = np.kron(np.eye(2), np.ones((2, 2))).astype("float32")
     library = LIBRARIES[name]
-    for form, known in library.forms.items():
+    forms = {form: known for form, known in library.forms.items() if form in page.FORMS}
+    for form, known in forms.items():
         made = eval(known.of_dense, {**names, "x": values})
         assert form_of(library, made) == form
         assert dense(made).tolist() == values.tolist()
         assert np.asarray(eval(known.dense, {**names, "x": made})).tolist() == values.tolist()
-        for other in set(library.forms) - {form, "bsr", "bsc"}:        # torch makes blocks of dense tensors alone
+        for other in set(forms) - {form, "bsr", "bsc"}:        # torch makes blocks of dense tensors alone
             source = eval(library.forms[other].of_dense, {**names, "x": values})
             assert form_of(library, eval(known.made, {**names, "x": source})) == form
 
@@ -84,7 +85,7 @@ def test_sparse_wants_coordinates_in_order():
     assert "elements are out of order" in plan.reason
     with dlbridge.watch() as copies:
         assert dlbridge.convert(tensor, "sparse").todense().tolist() == expected
-    assert "not in order" in str(copies)
+    assert "out of order" in str(copies)
     with pytest.raises(dlbridge.CopyRequiredError, match="part data: elements are out of order"):
         dlbridge.convert(tensor, "sparse", copy=False)
     ordered = tensor.coalesce()

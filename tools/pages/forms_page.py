@@ -1,4 +1,4 @@
-"""Write the table of docs/jobs/sparse.md: which parts of sparse arrays are shared, from a run of every conversion."""
+"""Write the tables of docs/jobs/several_arrays.md: which parts are shared, from a run of every conversion."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import numpy as np
+import pyarrow
 import scipy.sparse
 from marks import put
 
 import dlbridge
 from dlbridge.libraries.library import libraries
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "jobs" / "sparse.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "jobs" / "several_arrays.md"
 FORMS = ("csr", "csc", "coo", "bsr", "bsc")
 
 
@@ -42,6 +43,12 @@ def matrix(form: str) -> object:
     return made
 
 
+def lists() -> object:
+    """Rows of any length, all of whose memory is aligned."""
+    offsets, values = aligned(np.array([0, 2, 2, 5])), aligned(np.arange(5.0))
+    return pyarrow.LargeListArray.from_arrays(*map(pyarrow.array, (offsets, values)))
+
+
 def outcome(source: object, to: str) -> str:
     """One cell, which both explain() and the conversion say."""
     plan = dlbridge.explain(source, to, readonly="share")
@@ -50,27 +57,29 @@ def outcome(source: object, to: str) -> str:
     return f"copies {', '.join(copied)}" if copied else "shared"
 
 
-def table() -> str:
-    having = {name: library for name, library in sorted(libraries().items()) if library.forms}
+def table(forms: tuple[str, ...]) -> str:
+    having = {name: library for name, library in sorted(libraries().items())
+              if library.delivery and not library.forms.keys().isdisjoint(forms)}
     for library in having.values():
         importlib.import_module(library.top)
     lines = ["| form | from | " + " | ".join(having) + " |\n", "|---" * (2 + len(having)) + "|\n"]
     with warnings.catch_warnings(), jax.enable_x64(False):
         warnings.simplefilter("ignore")         # torch says that its tensors of rows are new
-        for form in FORMS:
-            first = matrix(form)
+        for form in forms:
+            first = lists() if form == "ragged" else matrix(form)
             for name in (name for name, library in having.items() if form in library.forms):
                 source = dlbridge.convert(first, name)
                 if (form, name) == ("coo", "sparse"):
                     source.coords = aligned(source.coords)
                 cells = ["" if to == name or form not in having[to].forms else outcome(source, to) for to in having]
                 if any(cells):
-                    lines.append(f"| {form.upper()} | {name} | " + " | ".join(cells) + " |\n")
+                    words = form if form == "ragged" else form.upper()
+                    lines.append(f"| {words} | {name} | " + " | ".join(cells) + " |\n")
     return "".join(lines)
 
 
 def page() -> str:
-    return put(PAGE.read_text(encoding="utf-8"), "forms", table())
+    return put(put(PAGE.read_text(encoding="utf-8"), "sparse", table(FORMS)), "ragged", table(("ragged",)))
 
 
 def main(words: list[str]) -> None:

@@ -118,9 +118,9 @@ SOURCE_FACTS = {
     "made_like": 'results are like it with `returns="like"`',
     "bytes_in_buffer": "its buffer is read with dtype= and shape=",
     "pinned_memory": "is asked whether it is in pinned memory",
-    "form_name": "is several arrays, which are converted each",
+    "form_name": "may be several arrays, each of which is converted",
 }
-# Those whose arrays are several arrays each have a page of their own, docs/jobs/sparse.md.
+# Those whose arrays are several arrays each have a page of their own, docs/jobs/several_arrays.md.
 TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED) if library.delivery not in ("", "forms")]
 
 
@@ -165,7 +165,7 @@ def pages() -> dict[str, list[Library]]:
     found: dict[str, list[Library]] = {}
     for name in sorted(files() | {"others"}):
         for library in in_file(name):
-            if library.delivery or any(facts(library)):
+            if library.delivery != "forms" and (library.delivery or any(facts(library))):
                 found.setdefault("own" if library.name in OWN else name, []).append(library)
     found["own"].sort(key=lambda library: OWN.index(library.name))
     found["own"].append(dlpack.VERSIONED)
