@@ -146,7 +146,7 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
     wanted = index_type(apart, way)
     unsorted = UNSORTED if way.canonical and not is_in_order(apart, way, route.target) else ""
     in_one = way.source_coordinates == "each" and way.target_coordinates != "each"
-    found = [("data", apart.data.array,
+    found = [(apart.data.name, apart.data.array,
               unsorted or apart.copied or (SWAPPED_BYTES if apart.data.swapped and way.native else ""))]
     for place, part in enumerate(apart.indices):
         named = f"{part.name}[{place}]" if way.source_coordinates == "each" and way.form == "coo" else part.name
@@ -157,7 +157,7 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
         found.append((named, array, unsorted or apart.copied or becomes))
     for (named, _, becomes) in found:
         if becomes and request.copy == COPY_NEVER:
-            note_change(apart.data if named == "data" else apart.indices[0], becomes, way.to, request)
+            note_change(apart.data if named == apart.data.name else apart.indices[0], becomes, way.to, request)
     return way.to, found
 
 

@@ -50,7 +50,7 @@ class TooWide(Exception):
 
 # The parts of each form, as ``take_apart`` gives them and ``put_together`` takes them; the first has the elements.
 PARTS = {"coo": ("data", "coords"), **dict.fromkeys(("csr", "csc", "bsr", "bsc"), ("data", "indices", "indptr")),
-         "ragged": ("data", "offsets")}
+         "ragged": ("values", "offsets")}
 
 
 class Form(NamedTuple):

@@ -84,7 +84,7 @@ def test_slices(wide):
     plan = dlbridge.explain(lists, "torch", readonly="share")
     reason = "offsets begin with 1" if wide else "indices of int32 become int64"
     assert plan.leaves["offsets"].reason == plan.reason.removeprefix("of offsets: ") == reason
-    assert plan.leaves["data"].action == "share"
+    assert plan.leaves["values"].action == "share"
     with pytest.raises(dlbridge.CopyRequiredError, match=f"ragged: part offsets: {reason}"):
         dlbridge.convert(lists, "torch", readonly="share", copy=False)
     ending = pyarrow().array([[1, 2], [3], [4]], kind(pyarrow().int16()))[:2]
@@ -97,7 +97,7 @@ def test_lists_in_chunks():
     chunks = pyarrow().chunked_array([[[1, 2]], [[], [3]]])
     assert rows_of(dlbridge.convert(chunks, "torch")) == [[1, 2], [], [3]]
     plan = dlbridge.explain(chunks, "torch")
-    assert (plan.action, plan.reason) == ("copy", "of data, offsets: it is in several chunks")
+    assert (plan.action, plan.reason) == ("copy", "of values, offsets: it is in several chunks")
     with pytest.raises(dlbridge.CopyRequiredError, match="it is in several chunks, which is a copy"):
         dlbridge.convert(chunks, "torch", copy=False)
     with dlbridge.watch() as copies:
@@ -222,7 +222,7 @@ def test_what_a_target_has_not_is_refused_with_a_hint():
 
 def test_gradients():
     tensor = nested([[1.0]], requires_grad=True)
-    with pytest.raises(dlbridge.ConversionError, match="ragged: part data: torch: requires_grad True: would be lost"):
+    with pytest.raises(dlbridge.ConversionError, match="ragged: part values: torch: requires_grad True: would be lost"):
         dlbridge.convert(tensor, "pyarrow")
     assert dlbridge.explain(tensor, "pyarrow").action == "refuse"
     assert dlbridge.convert(tensor, "pyarrow", detach=True).to_pylist() == [[1]]

@@ -93,13 +93,13 @@ def test_explain_says_what_is_shared(source, to):
         assert after is before
         return
     shared = [there == here for there, here in zip(parts(after), parts(before), strict=True)]
-    assert shared == [plan.leaves[name].action == "share" for name in ("data", "offsets")]
+    assert shared == [plan.leaves[name].action == "share" for name in ("values", "offsets")]
     assert all(shared) or to == "tensorflow"       # which wants memory that is aligned
 
 
 def test_a_file_is_read_row_by_row():
     plan = dlbridge.explain(dataset(), "awkward")
-    assert (plan.action, plan.reason) == ("copy", "of data, offsets: it is read row by row")
+    assert (plan.action, plan.reason) == ("copy", "of values, offsets: it is read row by row")
     with pytest.raises(dlbridge.CopyRequiredError, match="it is read row by row, which is a copy"):
         dlbridge.convert(dataset(), "awkward", copy=False)
     for rows in [], [[]], [[1, 2]]:
