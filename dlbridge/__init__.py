@@ -14,6 +14,7 @@ from dlbridge.errors import (
 from dlbridge.explain import Plan, explain
 from dlbridge.processes import shared, shared_empty
 from dlbridge.register import register_container, register_source, register_target, targets
+from dlbridge.shards import from_shards, shards
 from dlbridge.tensor import Tensor
 from dlbridge.trees import accepts, collate, convert_tree, prefetch
 from dlbridge.watch import watch
@@ -40,11 +41,13 @@ __all__ = [
     "explain",
     "from_dlpack",
     "from_pointer",
+    "from_shards",
     "get_include",
     "prefetch",
     "register_container",
     "register_source",
     "register_target",
+    "shards",
     "shared",
     "shared_empty",
     "targets",

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from dlbridge.errors import ConversionError, refusal
-from dlbridge.libraries.library import Arrays, Fact, Form, Library
+from dlbridge.libraries.library import Arrays, Fact, Form, Layout, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES, NATIVE_BYTES
 
 
@@ -96,6 +96,27 @@ def copied(array: Any, stream: int | None) -> Any:
         return copy
 
 
+# ---- arrays on several devices ---------------------------------------------------------------------------------------
+
+def shards_of(array: Any) -> list[tuple[tuple[slice, ...], Any]]:
+    """The part on each device of this process, in the order of the mesh."""
+    if array.is_deleted():
+        return [(tuple(map(slice, array.shape)), array)]        # its conversion says so
+    return [(tuple(slice(*each.indices(extent)[:2]) for each, extent in zip(shard.index, array.shape, strict=True)),
+             shard.data) for shard in array.addressable_shards]
+
+
+def layout_of(sharding: Any) -> Layout:
+    import jax
+
+    return Layout("jax", None, lambda shape: list(sharding.addressable_devices_indices_map(shape).items()),
+                  lambda shape, parts: jax.make_array_from_single_device_arrays(shape, sharding, parts))
+
+
+def layout_of_array(array: Any) -> Layout:
+    return layout_of(array.sharding)._replace(shape=array.shape)
+
+
 # ---- sparse arrays ---------------------------------------------------------------------------------------------------
 
 def form_name(array: Any) -> str | None:
@@ -155,7 +176,7 @@ LIBRARY = Library(
             {
                 "is_deleted": "convert it before, or a copy of it, jax.numpy.copy(x)",
                 "is_sub_byte": "pass numpy.asarray(x)",
-                "is_sharded": "convert its parts, [shard.data for shard in x.addressable_shards]",
+                "is_sharded": lambda array: f"call dlbridge.shards(x, to), which gives the parts of {array.sharding}",
             },
             preferred=Fact("buffer", "seen in 0.10.2", "takes a tenth of the time of __dlpack__ on the CPU, and flags "
                            "read-only memory; it declines elsewhere, and for bfloat16"),
@@ -164,6 +185,7 @@ LIBRARY = Library(
             none_is_unordered=Fact(True, "seen in jaxlib 0.10.2", "takes -1 for the handle of a stream"),
             pinned_memory=Fact(pinned_memory, "seen in 0.11.2", "exports it under its own device type", since="0.11"),
             replicas=Fact(replicas, "seen in 0.10.2", "exports nothing of an array that is on several devices"),
+            shards=Fact(shards_of, "seen in 0.10.2", "may be on several devices"),
             host_number=Fact(lambda array: array.device.local_hardware_id, "seen in 0.10.2",
                              "exports every device of the host as the first"),
             refused=(
@@ -230,4 +252,5 @@ LIBRARY = Library(
     hosts=Fact(hosts, "seen in 0.10.2", "takes memory of others on the first device of the host only"),
     default_host=Fact(default_host, "seen in 0.10.2", "imports to the first device, whatever jax.default_device() is"),
     devices=Fact({"Device": device_named, "Sharding": sharding_named}, "seen in 0.10.2"),
+    layouts=Fact({"Sharding": layout_of, "ArrayImpl": layout_of_array}, "seen in 0.10.2"),
 )

@@ -86,6 +86,17 @@ class Form(NamedTuple):
     any_start: bool = False                 # whether offsets need not begin with 0, nor end with the data
 
 
+class Layout(NamedTuple):
+    """Where the parts of an array are that is on several devices, or in several processes."""
+
+    library: str                            # that makes it
+    shape: tuple[int, ...] | None           # of the whole, if it is known
+    # Of a shape: the device of each part of this process, as ``device=`` takes it, and its slices, in the order in
+    # which ``put_together`` takes the parts of that shape.
+    places: Callable[[tuple[int, ...]], list[tuple[Any, tuple[slice, ...]]]]
+    put_together: Callable[[tuple[int, ...], list[Any]], Any]
+
+
 class Arrays(NamedTuple):
     """What is known of a type whose instances hold arrays; it holds for subclasses as well.
 
@@ -136,6 +147,7 @@ class Arrays(NamedTuple):
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
     form_name: Fact | None = None           # of what may be several arrays: a function of one: its form, by which it is
     #                                         in the library's ``forms``, or not; None where it is one array
+    shards: Fact | None = None              # a function of one: its parts, each after its slices of the whole
     unasked: Fact | None = None             # what is wrong with all of its protocols, so that none is asked
     partial: Fact | None = None             # what part of it they offer, so that none is asked, and in a batch it is no
     #                                         array and no table
@@ -188,6 +200,8 @@ class Library(NamedTuple):
     hosts: Fact | None = None               # a function of the module: how many devices of the host it numbers
     default_host: Fact | None = None        # … on which of them it makes arrays
     devices: Fact | None = None             # by the names of its device objects' types: how device= writes one, or None
+    layouts: Fact | None = None             # by the names of types of shardings, or of sharded arrays: a function that
+    #                                         gives the Layout of one
     streams: Fact | None = None             # by the names of its streams' types: does one keep its handle alive
     copier: Fact | None = None              # where its streams are unknown: a function of its array, and of the stream
     #                                         that has to wait for the copy, or None; it gives the copy

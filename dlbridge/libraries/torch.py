@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from dlbridge.errors import ConversionError, refusal
-from dlbridge.libraries.library import Arrays, Fact, Form, Library, TooWide
+from dlbridge.libraries.library import Arrays, Fact, Form, Layout, Library, TooWide
 from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, IN_TREE, INTEGERS
 
 SEEN = "seen in 2.13.0"
@@ -194,6 +194,57 @@ def new_jagged(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: b
     return sys.modules["torch"].nested.nested_tensor_from_jagged(data, offsets)
 
 
+# ---- tensors in several processes ------------------------------------------------------------------------------------
+
+def part_here(tensor: Any, shape: tuple[int, ...]) -> tuple[slice, ...] | None:
+    """The slices of a shape that this process has of a DTensor; None where it is not in the mesh."""
+    mesh = tensor.device_mesh
+    here = mesh.get_coordinate()
+    if here is None:
+        return None
+    spans = [(0, extent) for extent in shape]
+    for size, place, placement in zip(mesh.shape, here, tensor.placements, strict=True):
+        if type(placement).__name__ == "Shard":
+            start, stop = spans[placement.dim]
+            chunk = -(-(stop - start) // size)          # as torch.chunk() divides
+            first = min(start + place * chunk, stop)
+            spans[placement.dim] = first, min(first + chunk, stop)
+        elif not placement.is_replicate():
+            raise refusal(ConversionError, "shards", "placement", placement, "is no part of the whole on each rank",
+                          "pass x.redistribute(placements=[torch.distributed.tensor.Replicate()] * x.device_mesh.ndim)")
+    return tuple(slice(*span) for span in spans)
+
+
+def shards_of(tensor: Any) -> list[tuple[tuple[slice, ...], Any]]:
+    index = part_here(tensor, tuple(tensor.shape))
+    if index is None:
+        return []
+    local = tensor.to_local()
+    local = local.wait() if hasattr(local, "wait") else local       # what is still on its way from other processes
+    extents = tuple(each.stop - each.start for each in index)
+    if tuple(local.shape) != extents:
+        raise refusal(ConversionError, "shards", "shape", tuple(local.shape), f"is that of its part, which is {extents}"
+                      " by its placements", "divide it as torch.chunk() does")
+    return [(index, local)]
+
+
+def layout_of(tensor: Any) -> Layout:
+    mesh = tensor.device_mesh
+
+    def places(shape: tuple[int, ...]) -> list[tuple[Any, tuple[slice, ...]]]:
+        index = part_here(tensor, shape)
+        return [] if index is None else [(tensor.to_local().device, index)]
+
+    def put_together(shape: tuple[int, ...], parts: list[Any]) -> Any:
+        torch = sys.modules["torch"]
+        local = parts[0] if parts else torch.empty(0, dtype=tensor.dtype, device=mesh.device_type)
+        stride = torch.empty(shape, device="meta").stride()
+        return torch.distributed.tensor.DTensor.from_local(
+            local, mesh, tensor.placements, run_check=False, shape=torch.Size(shape), stride=stride)
+
+    return Layout("torch", tuple(tensor.shape), places, put_together)
+
+
 LIBRARY = Library(
     name="torch",
     arrays=(
@@ -240,7 +291,8 @@ LIBRARY = Library(
                gives=Fact(unwrapped, "seen in 2.15.0", "raises an error for all but its own export"),
                unflagged=Fact(True, "seen in 2.15.0", "says it by its type alone")),
         Arrays("DTensor", {"no_memory": "pass x.to_local(), the part of this process, or x.full_tensor()"},
-               no_memory=Fact(True, SEEN, "exports an address of NULL")),
+               no_memory=Fact(True, SEEN, "exports an address of NULL"),
+               shards=Fact(shards_of, SEEN, "has a part in each process")),
         Arrays("MaskedTensor", {"type": "pass x.to_tensor(0), or x.get_data() if the mask does not matter"},
                unasked=Fact("keeps a mask beside its values", SEEN, "exports neither")),
         Arrays("UninitializedTensorMixin", {"type": "call its module once, or x.materialize(shape), before"},
@@ -290,5 +342,6 @@ LIBRARY = Library(
     ),
     aligned_dtypes=Fact(("complex128",), SEEN, "ends the process in kernels over what is not aligned to 16 bytes"),
     dtype_namespace="",
+    layouts=Fact({"DTensor": layout_of}, SEEN, "has a part in each process"),
     streams=Fact({"Stream": is_own}, SEEN, "does not keep an external stream alive"),
 )

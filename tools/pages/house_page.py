@@ -45,6 +45,7 @@ FLOORS = (
         Room("register", ("register",)),
         Room("trees/", ("trees.",)),
         Room("gradients/", ("gradients.",)),
+        Room("shards/", ("shards.",)),
         Room("processes/", ("processes.",)),
         Room("face", ("face",)),
     )),
