@@ -13,7 +13,7 @@ from dlbridge.errors import (
 )
 from dlbridge.explain import Plan, explain
 from dlbridge.processes import shared, shared_empty
-from dlbridge.register import register_container, register_source, register_target, targets
+from dlbridge.register import register_container, register_form, register_source, register_target, targets
 from dlbridge.shards import from_shards, shards
 from dlbridge.tensor import Tensor
 from dlbridge.trees import accepts, collate, convert_tree, prefetch
@@ -45,11 +45,12 @@ __all__ = [
     "get_include",
     "prefetch",
     "register_container",
+    "register_form",
     "register_source",
     "register_target",
-    "shards",
     "shared",
     "shared_empty",
+    "shards",
     "targets",
     "to_dlpack",
     "watch",

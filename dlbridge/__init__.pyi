@@ -26,6 +26,7 @@ from dlbridge.errors import (
     UnsupportedError,
 )
 from dlbridge.processes import shared, shared_empty
+from dlbridge.shards import from_shards
 from dlbridge.trees import accepts, collate, convert_tree, prefetch
 from dlbridge.typing import Device, DType, Readonly, Stream, To
 from dlbridge.watch import watch
@@ -50,13 +51,16 @@ __all__ = [
     "explain",
     "from_dlpack",
     "from_pointer",
+    "from_shards",
     "get_include",
     "prefetch",
     "register_container",
+    "register_form",
     "register_source",
     "register_target",
     "shared",
     "shared_empty",
+    "shards",
     "targets",
     "to_dlpack",
     "watch",
@@ -170,6 +174,12 @@ def register_source(
 @overload
 def register_source(
     type_or_predicate: Callable[[type[Any]], bool], acquire: Callable[[Any], object], *, readonly: bool | None = None,
+) -> None: ...
+def register_form(
+    form: Literal["csr", "csc", "bsr", "bsc", "coo", "ragged"], array_type: type[_Container],
+    take_apart: Callable[[_Container], dict[str, Any]], put_together: Callable[..., _Container] | None = None, *,
+    parts_of: str = "numpy", coordinates: Literal["each", "rows", "columns"] = "each",
+    index_types: Iterable[Literal["int32", "int64"]] = (),
 ) -> None: ...
 def register_container(
     type: type[_Container], flatten: Callable[[_Container], dict[Any, Any] | Sequence[Any]],

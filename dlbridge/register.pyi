@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from dlbridge import register_container as register_container
+from dlbridge import register_form as register_form
 from dlbridge import register_source as register_source
 from dlbridge import register_target as register_target
 from dlbridge import targets as targets
@@ -13,4 +14,4 @@ NAMES: tuple[str, ...]
 SUPPORTED: tuple[str, ...]
 ALIGNMENTS: tuple[int, ...]
 
-def known(field: str, given: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]: ...
+def known(call: str, field: str, given: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]: ...

@@ -10,6 +10,7 @@ from dlbridge._core.targets.registry cimport new_unlisted
 
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.cache import clear_cache
+from dlbridge._core.route import target_name
 from dlbridge._core.sources.registry import add_source
 from dlbridge._core.target import Supports
 from dlbridge._core.targets.registry import add_target, names
@@ -60,6 +61,60 @@ def register_source(type_or_predicate, acquire, *, readonly=None):
     if readonly is not None and not isinstance(readonly, bool):
         raise TypeError(f"register_source: readonly {shown(readonly)}: is neither a bool nor None (pass one)")
     add_source(accepts, acquire, readonly)
+    clear_cache()
+
+
+def register_form(form, array_type, take_apart, put_together=None, *, parts_of="numpy", coordinates="each",
+                  index_types=()):
+    """Teach dlbridge a class whose objects are several arrays each, such as sparse matrices.
+
+    Parameters
+    ----------
+    form : {"csr", "csc", "bsr", "bsc", "coo", "ragged"}
+        How its objects keep their elements. The parts of each form have names: "data", "indices" and "indptr" of the
+        compressed ones, with "shape"; "data", "coords" and "shape" of "coo"; "values" and "offsets" of "ragged".
+    array_type : type
+        The class, subclasses included. It names the target, too: ``convert(x, Matrix)``, ``convert(x, matrix)``.
+    take_apart : callable
+        ``take_apart(array)`` gives a dictionary of the parts, which are arrays of any library over the memory of the
+        array, and of "shape", a tuple. Offsets begin with 0; those of several ragged axes are a tuple, from the
+        outermost on.
+    put_together : callable, optional
+        ``put_together(**parts)`` gives an object of the class. It may trust the indices, which were looked at, if they
+        are on the host. Without it the class is a source alone.
+    parts_of : str
+        The library whose arrays ``put_together`` takes, as in ``convert(x, to=parts_of)``.
+    coordinates : {"each", "rows", "columns"}
+        How "coords" lie: a tuple of an array for each axis, or one array with their rows, or with their columns.
+    index_types : iterable of str
+        The names of the dtypes that indices and offsets may have, of which there may be one or "int32" and "int64".
+        Others are converted. By default they stay as they are.
+
+    Examples
+    --------
+    >>> import numpy, scipy.sparse, dlbridge
+    >>> class Matrix:
+    ...     def __init__(self, shape, data, indices, indptr):
+    ...         self.shape, self.data, self.indices, self.indptr = shape, data, indices, indptr
+    >>> dlbridge.register_form("csr", Matrix, vars, Matrix)
+    >>> matrix = dlbridge.convert(scipy.sparse.csr_array(numpy.eye(3)), Matrix)
+    >>> matrix.indices.tolist(), dlbridge.convert(matrix, "torch").layout
+    ([0, 1, 2], torch.sparse_csr)
+    """
+    if not isinstance(form, str) or form not in library().PARTS:
+        raise ValueError(f"register_form: form {shown(form)}: is none of {', '.join(library().PARTS)} (pass one)")
+    if not isinstance(array_type, type):
+        raise TypeError(f"register_form: array_type {shown(array_type)}: is no class (pass the class itself)")
+    for name, function in (("take_apart", take_apart), ("put_together", put_together)):
+        if not callable(function) and (function is not None or name == "take_apart"):
+            raise TypeError(f"register_form: {name} {shown(function)}: is not callable (pass a function)")
+    if not isinstance(coordinates, str) or coordinates not in ("each", "rows", "columns"):
+        raise ValueError(f'register_form: coordinates {shown(coordinates)}: is none of "each", "rows" and "columns" '
+                         "(pass one)")
+    target_name(parts_of, False)
+    load_module("dlbridge.libraries.registered").add(
+        form, array_type, take_apart, put_together, parts_of, coordinates,
+        known("register_form", "index_types", index_types, ("int32", "int64")))
     clear_cache()
 
 
@@ -142,8 +197,8 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
     if not replace and getattr(library().library_named(name), "delivery", ""):
         raise ValueError(f"register_target: name {shown(name)}: is a target of dlbridge's own (pass another name, or "
                          "replace=True)")
-    abilities = known("supports", supports, SUPPORTED)
-    wanted = NAMES if dtypes is None else known("dtypes", dtypes, NAMES)
+    abilities = known("register_target", "supports", supports, SUPPORTED)
+    wanted = NAMES if dtypes is None else known("register_target", "dtypes", dtypes, NAMES)
     if not isinstance(alignment, int) or alignment not in ALIGNMENTS:
         raise ValueError(f"register_target: alignment {shown(alignment)}: is none of {ALIGNMENTS}, and copies have no "
                          "more (pass one of these, and let deliver copy to what needs more)")
@@ -171,14 +226,14 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
     clear_cache()
 
 
-def known(field, given, allowed):
+def known(call, field, given, allowed):
     """The given names as a tuple. Each of them has to be one of ``allowed``."""
     if isinstance(given, str):
-        raise TypeError(f"register_target: {field} {given!r}: is one string (pass [{given!r}])")
+        raise TypeError(f"{call}: {field} {given!r}: is one string (pass [{given!r}])")
     given = tuple(given)
     unknown = sorted(set(given) - set(allowed))
     if unknown:
-        raise ValueError(f"register_target: {field} {unknown}: is not known (of {', '.join(allowed)})")
+        raise ValueError(f"{call}: {field} {unknown}: is not known (of {', '.join(allowed)})")
     return given
 
 

@@ -45,7 +45,8 @@ cdef class Way:
     cdef uint64_t rows          # … and the rows of ``types``, which they are now; 0 for any
     cdef tuple types
     cdef str widens
-    cdef bint dense_axes, canonical, checks, any_start      # of the target, as Form has them
+    cdef bint dense_axes, canonical, checks, any_start, compact_indices     # of the target, as Form has them
+    cdef bint slices_copy       # of the source
     cdef int ragged_axes
     cdef bint native            # whether the target would misread bytes in the other order
     cdef bint aligned           # whether it needs memory that is aligned
@@ -155,9 +156,9 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
         if in_one and not (request.has_device and is_host(request.device.device_type)):
             check_on_host(part, way)
         found.append((named, array, unsorted or apart.copied or becomes))
-    for (named, _, becomes) in found:
+    for part, (_, _, becomes) in zip([apart.data, *apart.indices], found):
         if becomes and request.copy == COPY_NEVER:
-            note_change(apart.data if named == apart.data.name else apart.indices[0], becomes, way.to, request)
+            note_change(part, becomes, way.to, request)
     return way.to, found
 
 
@@ -173,7 +174,8 @@ cdef Way new_way(object src, str name, Route route):
     way.put_together = form.put_together
     way.to = between.target.parts_of or between.target.name
     way.index_types, way.widens, way.types = form.index_types, form.widens, ()
-    way.ragged_axes, way.any_start = form.ragged_axes, form.any_start
+    way.ragged_axes, way.any_start, way.compact_indices = form.ragged_axes, form.any_start, form.compact_indices
+    way.slices_copy = source.slices_copy
     way.dense_axes, way.canonical, way.ordered = form.dense_axes, form.canonical, source.ordered
     way.beyond, way.checks = source.beyond, form.checks_indices
     way.native, way.aligned = way.to == "numpy", route.target.alignment > 1
@@ -219,7 +221,7 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
         raise refusal(ConversionError, target.name, "shape", apart.shape,
                       f"has {len(apart.shape) - apart.indexed} axes without indices", f"pass {way.dense}")
     if not apart.is_compact and not way.any_start:
-        make_compact(apart)
+        make_compact(apart, way)
     if not target.rows >> apart.data.managed.row & 1 and way.to != target.name:
         raise refusal(ConversionError, target.name, "dtype", row_name(apart.data.managed.row),
                       f"is none that {target.name} has", "convert it to float32 first")
@@ -230,20 +232,24 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
     return apart
 
 
-cdef int make_compact(Apart apart) except -1:
+cdef int make_compact(Apart apart, Way way) except -1:
     """Let offsets begin with 0, and end with the data. Of a slice they do not, and most libraries believe that."""
     cdef Seen part
     start, stop = 0, apart.shape[0]
     for axis, part in enumerate(apart.indices):
-        array = part.array[start:stop + 1]
+        array = sliced(part, start, stop + 1, way)
         values = as_numpy(array)
         start, stop = int(values[0]), int(values[len(values) - 1])
         made = indices_seen(part.form, part.name, values - values[0] if start else array)
         if start:
             made.changed = f"offsets begin with {start}"
         apart.indices[axis] = made
-    apart.data.array = apart.data.array[start:stop]
+    apart.data.array = sliced(apart.data, start, stop, way)
     return 0
+
+
+cdef object sliced(Seen part, object start, object stop, Way way):
+    return (as_numpy(part.array) if way.slices_copy else part.array)[start:stop]
 
 
 cdef object fetched(object part, str form, str name, const Request* request):
@@ -335,7 +341,11 @@ cdef object convert_indices(Seen part, object array, str wanted, Way way, const 
 
 cdef str changes(Seen part, str wanted, Way way):
     """Why indices are copied before they are converted, or ""."""
-    return indices_become(part, wanted) if is_cast(part, wanted, way) else part.changed or ""
+    if is_cast(part, wanted, way):
+        return indices_become(part, wanted)
+    if way.compact_indices and part.managed.abi.dl_tensor.strides[0] != 1 and not part.changed:
+        return "they leave gaps"
+    return part.changed or ""
 
 
 cdef bint is_cast(Seen part, str wanted, Way way) except -1:

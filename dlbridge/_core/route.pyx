@@ -147,16 +147,21 @@ cdef object share_directly(object src, Route route, const Request* request):
 
 def target_name(to, imported=True):
     """The name of a target. Raises what convert() raises if it is none, or if its library is missing."""
+    return target_facts(to, imported).name
+
+
+def target_facts(to, imported=True):
+    """What is known of a target's library."""
     kind = type_of_example(to)
     if not imported:
         pause_collector()
         try:
-            return find_target(to if kind is None else kind).name
+            return find_target(to if kind is None else kind).facts
         finally:
             resume_collector()
     if kind is None:
-        return loaded_target(to).name
-    return find_route(to, kind).target.name         # the route is cached, for the conversion that follows
+        return loaded_target(to).facts
+    return find_route(to, kind).target.facts        # the route is cached, for the conversion that follows
 
 
 # ---- on which device an array is -------------------------------------------------------------------------------------

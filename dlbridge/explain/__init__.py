@@ -171,7 +171,8 @@ def plan_of_parts(
         plan = explain(array, to, **keywords)
         if plan.action == "return":         # of the part; the whole is another one
             plan = explain(array, "dlbridge")._replace(target=plan.target)
-        plans[name] = plan._replace(action="copy", reason=becomes, hint="") if becomes else plan
+        is_refused = plan.action == "refuse" and name == parts[0][0]        # the elements; of indices that is mended
+        plans[name] = plan._replace(action="copy", reason=becomes, hint="") if becomes and not is_refused else plan
     changed = [plan for each in ("refuse", "copy") for plan in plans.values() if plan.action == each]
     action = changed[0].action if changed else "share"
     because = changed[0].reason if changed else ""

@@ -33,12 +33,22 @@ def numbers(layout: Any) -> Any:
 
     What never had an element has the type that awkward gives it, too.
     """
-    if layout.parameter("__array__") is not None:
-        return None                 # strings are lists of characters
+    leaf = layout
+    while leaf.is_regular and leaf.parameter("__array__") is None:
+        leaf = leaf.content
+    if leaf.parameter("__array__") is not None or layout.backend.name not in ("cpu", "cuda"):
+        return None                 # strings are lists of characters; a typetracer has no values
     if layout.is_unknown:
         return np.empty(0)
     made = layout.maybe_to_NumpyArray() if layout.is_regular else layout
     return made.data if made is not None and made.is_numpy else None
+
+
+def leaf_of(array: Any) -> Any:
+    layout = array.layout
+    while hasattr(layout, "content"):
+        layout = layout.content
+    return getattr(layout, "data", None)
 
 
 def is_list(layout: Any) -> bool:
@@ -97,7 +107,7 @@ LIBRARY = Library(
     parts_of="numpy",
     forms={
         "ragged": Form((), parts_of_lists, new_lists, "", 'awkward.from_regular(dlbridge.convert(x, "awkward"))',
-                       "awkward.flatten(x, axis=None)", elements=lambda array: parts_of_lists(array)[1][0],
+                       "awkward.flatten(x, axis=None)", elements=leaf_of, compact_indices=True,
                        index_types=tuple(INDICES), dense_axes=True, any_start=True),
     },
     lacks=(

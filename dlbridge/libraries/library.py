@@ -20,7 +20,7 @@ from dlbridge._core.locks import importing
 
 # Files of this folder that have no library of that name.
 HELPERS = ("hints", "library", "names", "numba_arrays", "others", "pandas_blocks", "profiles", "records",
-           "scipy_flags", "tensor_types")
+           "registered", "scipy_flags", "tensor_types")
 
 
 class Fact(NamedTuple):
@@ -83,6 +83,8 @@ class Form(NamedTuple):
     canonical: bool = False                 # whether the library believes that they are sorted, each there once
     ordered: str = ""                       # the code that makes them so, of an array x of the library
     ragged_axes: int = 0                    # how many axes may be ragged; 0 for any number
+    slices_copy: bool = False               # whether a slice of a part is a copy
+    compact_indices: bool = False           # whether it copies indices that leave gaps
     any_start: bool = False                 # whether offsets need not begin with 0, nor end with the data
 
 
@@ -304,7 +306,7 @@ def form_meant(library: Library, to: Any) -> str | None:
     """The form that ``to`` is for: a type of the library, or a base of that; or another object, as torch.sparse_csr."""
     kinds: Any = to.__mro__ if isinstance(to, type) else (type(to),)
     for kind in kinds if library.forms else ():
-        if library_of(top_module(kind)) is library:
+        if library_of_type(kind) is library:
             name = kind.__name__ if isinstance(to, type) else str(to).rpartition(".")[2]
             for form, known in library.forms.items():
                 if name in known.types:
@@ -409,6 +411,15 @@ def attribute(namespace: Any, path: str) -> Any:
 
 # ---- types -----------------------------------------------------------------------------------------------------------
 
+# What users registered of types whose arrays are several arrays, by type.
+REGISTERED: dict[Any, Library] = {}
+
+
+def library_of_type(kind: Any) -> Library | None:
+    """The library that a type is of, bases aside; or None."""
+    return REGISTERED.get(kind) or library_of(top_module(kind))
+
+
 def top_module(kind: Any) -> str:
     """The first part of a type's module; a type may say anything there, or nothing."""
     module = getattr(kind, "__module__", None)
@@ -418,6 +429,8 @@ def top_module(kind: Any) -> str:
 def records_of(kind: Any) -> Iterator[tuple[Library, Arrays]]:
     """The records of a type and of its bases, the nearest first, each with its library."""
     for base in kind.__mro__:
+        if base in REGISTERED:
+            yield from ((REGISTERED[base], record) for record in REGISTERED[base].arrays)
         library = library_of(top_module(base))
         if library is not None:
             for name in (base.__name__, "*"):
@@ -516,3 +529,10 @@ class Facts:
                 if hint is not None:
                     return hint
         return None
+
+
+@lru_cache(maxsize=256)
+def finder_of_form(kind: Any) -> Callable[[Any], str | None] | None:
+    """A function of arrays of a type that gives their form; None of a type whose arrays are one array each."""
+    found: Callable[[Any], str | None] | None = Facts(kind).form_name
+    return found

@@ -21,16 +21,16 @@ def form_of_dataset(dataset: Any) -> str | None:
     if not dataset or dataset.ndim != 1:
         return None                 # its file is closed
     of_rows = sys.modules["h5py"].check_vlen_dtype(dataset.dtype)
-    return "ragged" if isinstance(of_rows, np.dtype) else None
+    return "ragged" if isinstance(of_rows, np.dtype) and of_rows.kind in "biufc" and of_rows.subdtype is None else None
 
 
 def parts_of_rows(dataset: Any) -> tuple[tuple[int, ...], list[Any]]:
-    """All rows side by side, which HDF5 has one by one."""
-    rows = dataset[...]
+    """All rows side by side, which HDF5 has one by one. Those of the other byte order say that they are of this one."""
+    of_rows = sys.modules["h5py"].check_vlen_dtype(dataset.dtype)
+    rows = [row if row.dtype == of_rows else row.view(of_rows) for row in dataset[...]]
     offsets = np.zeros(len(rows) + 1, "int64")
     np.cumsum([len(row) for row in rows], out=offsets[1:])
-    none = np.empty(0, sys.modules["h5py"].check_vlen_dtype(dataset.dtype))
-    return (), [np.concatenate([none, *rows]), (offsets,)]
+    return (), [np.concatenate([np.empty(0, of_rows), *rows]), (offsets,)]
 
 
 INDEXED = {"": "pass x[...]"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from dlbridge.libraries.hints import COLUMNS, lacks, missing_values, no_numbers, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library
-from dlbridge.libraries.pyarrow import parts_of_lists
+from dlbridge.libraries.pyarrow import Missing, parts_of_lists
 
 INTEGERS = "pass {x}.to_physical()"
 
@@ -52,6 +52,10 @@ def memory_of_frame(frame: Any) -> Any:
 
 # ---- lists -----------------------------------------------------------------------------------------------------------
 
+NUMBERS = {*(f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)), "Float16", "Float32", "Float64"}
+MISSING = Missing("x.drop_nulls()", "x.list.eval(polars.element().fill_null(0))", "x.explode()", "x.list.drop_nulls()")
+
+
 def form_of_lists(series: Any) -> str | None:
     """Lists are taken apart by pyarrow, which polars asks for."""
     polars, dtype = sys.modules["polars"], series.dtype
@@ -59,12 +63,12 @@ def form_of_lists(series: Any) -> str | None:
         return None
     while dtype in (polars.List, polars.Array):
         dtype = dtype.inner
-    is_number = dtype.is_integer() or dtype.is_float()
-    return "ragged" if is_number and importlib.util.find_spec("pyarrow") is not None else None
+    return "ragged" if str(dtype) in NUMBERS and importlib.util.find_spec("pyarrow") is not None else None
 
 
 def parts_of_series(series: Any) -> tuple[tuple[int, ...], list[Any]]:
-    return parts_of_lists(series.to_arrow(), "x.list.eval(polars.element().fill_null(0))", "x.drop_nulls()")
+    """Of a clone, since polars puts the chunks together in the series that it is asked of."""
+    return parts_of_lists(series.clone().to_arrow(), MISSING)
 
 
 def why_copied(series: Any) -> str:

@@ -1,10 +1,11 @@
 """pyarrow: immutable arrays of one axis, and tensors."""
 
 import importlib
+import math
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.hints import COLUMNS
@@ -149,28 +150,67 @@ def form_of_lists(array: Any) -> str | None:
         return None
     while is_list(kind) or kind.id == pyarrow.lib.Type_FIXED_SIZE_LIST:
         kind = kind.value_type
+        if not isinstance(kind, pyarrow.DataType) or isinstance(kind, pyarrow.BaseExtensionType):
+            return None
     return "ragged" if pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) else None
 
 
-def parts_of_lists(array: Any, filled: str = "", present: str = "x.drop_null()") -> tuple[tuple[int, ...], list[Any]]:
-    """Of lists in lists, the offsets of each; what is in chunks becomes one array.
+class Missing(NamedTuple):
+    """The code that makes do without what is missing in lists x."""
 
-    ``filled`` and ``present`` are the code that fills values that are missing, and leaves out such lists.
-    """
-    if hasattr(array, "chunks"):
-        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+    lists: str          # leaves out the lists
+    filled: str         # gives the elements a value
+    flat: str           # gives all elements side by side
+    elements: str       # leaves out elements that are lists
+
+
+def parts_of_chunks(array: Any) -> tuple[tuple[int, ...], list[Any]]:
+    if not hasattr(array, "chunks"):
+        return parts_of_lists(array, missing_in(array, "x"))
+    one = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+    return parts_of_lists(one, missing_in(one, "x.combine_chunks()"))
+
+
+def missing_in(array: Any, x: str) -> Missing:
+    filled = f"pyarrow.{type(array).__name__}.from_arrays({x}.offsets, {x}.values.fill_null(0))"
+    return Missing(f"{x}.drop_null()", filled, f"{x}.flatten()", f"{x}.flatten().drop_null()")
+
+
+def parts_of_lists(array: Any, missing: Missing) -> tuple[tuple[int, ...], list[Any]]:
+    """Of lists in lists, the offsets of each. Of a slice only what is within counts as missing."""
     offsets: list[Any] = []
+    first, count = 0, len(array)
     while is_list(array.type):
-        if array.null_count:
+        if array.null_count and array.slice(first, count).null_count:
             raise refusal(ConversionError, "ragged", "null_count", array.null_count, "lists are missing",
-                          f"pass {present if not offsets else 'x.flatten()'}")
+                          f"pass {missing.flat if offsets else missing.lists}")
         offsets.append(array.offsets)
+        if array.values.null_count:
+            first, count = spanned(array, first, count)
+        else:
+            first, count = 0, len(array.values)
         array = array.values
-    if array.null_count:
-        filled = filled or "type(x).from_arrays(x.offsets, x.values.fill_null(0))"
+    if array.null_count and array.slice(first, count).null_count:
+        is_plain = not hasattr(array, "values")
+        hint = missing.flat if len(offsets) > 1 else missing.filled if is_plain else missing.elements
         raise refusal(ConversionError, "ragged", "null_count", array.null_count, "elements have no value",
-                      f"pass {filled if len(offsets) == 1 else 'x.flatten()'}")
-    return (), [array, tuple(offsets)]
+                      f"pass {hint}")
+    return (), [without_bitmap(array) if array.null_count else array, tuple(offsets)]
+
+
+def spanned(array: Any, first: int, count: int) -> tuple[int, int]:
+    """Where the values of some lists begin, and how many there are; all of them if the offsets are wrong."""
+    start, stop = (array.offsets[place].as_py() for place in (first, first + count))
+    return (start, stop - start) if 0 <= start <= stop <= len(array.values) else (0, len(array.values))
+
+
+def without_bitmap(array: Any) -> Any:
+    """The same memory, where nothing that is used is missing."""
+    pyarrow = sys.modules["pyarrow"]
+    children = [array.values] if hasattr(array, "values") else None
+    return pyarrow.Array.from_buffers(
+        array.type, len(array), [None, *array.buffers()[1:len(array.buffers()) if children is None else 1]],
+        offset=array.offset, children=children)
 
 
 def why_copied(array: Any) -> str:
@@ -183,13 +223,16 @@ def flattened(array: Any) -> str:
 
 def new_lists(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
     pyarrow = sys.modules["pyarrow"]
-    array, offsets = parts
-    if isinstance(array, pyarrow.Tensor):
-        extents = array.shape[1:]
-        flat = array.to_numpy().reshape(-1)
+    data, offsets = parts
+    array = data
+    if isinstance(data, pyarrow.Tensor):
+        extents = data.shape[1:]
+        flat = data.to_numpy().reshape(-1)
         array = make(pyarrow, flat, flat.dtype.name)
-        for extent in reversed(extents):
-            array = pyarrow.FixedSizeListArray.from_arrays(array, extent)
+        for axis in reversed(range(len(extents))):
+            count = math.prod(data.shape[:axis + 1])
+            array = pyarrow.Array.from_buffers(
+                pyarrow.list_(array.type, extents[axis]), count, [None], children=[array])
     for each in reversed(offsets):
         lists = kind or (pyarrow.ListArray if each.type == pyarrow.int32() else pyarrow.LargeListArray)
         array = lists.from_arrays(each, array)
@@ -201,7 +244,7 @@ def offset_types(kind: Any) -> tuple[str, ...]:
     return of_type.get(getattr(kind, "__name__", ""), ("int32", "int64"))
 
 
-LISTS = Form(("LargeListArray", "ListArray"), parts_of_lists, new_lists, "",
+LISTS = Form(("LargeListArray", "ListArray"), parts_of_chunks, new_lists, "",
              'pyarrow.array(list(dlbridge.convert(x, "numpy")))', flattened, elements=lambda array: None,
              copied=why_copied, index_types=offset_types, dense_axes=True, any_start=True)
 

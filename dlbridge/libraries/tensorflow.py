@@ -61,7 +61,8 @@ LIBRARY = Library(
     forms={
         "ragged": Form(("RaggedTensor",), parts_of_ragged, new_ragged, "",
                        'tensorflow.RaggedTensor.from_tensor(dlbridge.convert(x, "tensorflow"))', "x.to_tensor()",
-                       elements=lambda tensor: tensor.flat_values, index_types=("int32", "int64"), dense_axes=True),
+                       elements=lambda tensor: tensor.flat_values, slices_copy=True, index_types=("int32", "int64"),
+                       dense_axes=True),
     },
     lacks=(
         *compact("seen in 2.21"),

@@ -1,6 +1,5 @@
 """What ``convert_tree`` does, and what is done with each leaf of a tree, by its role."""
 
-import functools
 import re
 import sys
 from _thread import get_ident
@@ -11,10 +10,10 @@ import numpy as np
 
 from dlbridge._core.calls import check_keywords
 from dlbridge._core.late import load_module
-from dlbridge._core.route import target_name
+from dlbridge._core.route import target_facts, target_name
 from dlbridge.convert import asdlpack
 from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
-from dlbridge.libraries.library import Facts, library_named
+from dlbridge.libraries.library import Facts, finder_of_form
 from dlbridge.trees.containers import attributes_of, container_of, form_of
 from dlbridge.trees.failure import Failure, is_of_column, name_copies, report
 from dlbridge.trees.leaf import (
@@ -95,8 +94,8 @@ def takers(
 
 
 def converter(to: Any, keywords: dict[str, Any], own: bool = False) -> Callable[..., Any]:
-    library = library_named(target_name(to, imported=False))
-    if library is None or library.delivery != "forms":
+    library = target_facts(to, imported=False)
+    if library.delivery != "forms":
         return Converter(to, keywords, own=own)
     return OneOrSeveral(Converter(to, keywords, own=own), Converter(library.parts_of, keywords, own=own))
 
@@ -272,8 +271,7 @@ def taker(
 
 def forms_of(to: Any) -> Mapping[str, Any]:
     """The forms of a target's arrays that are several arrays, which those of others may become."""
-    library = library_named(target_name(to, imported=False))
-    return {} if library is None else library.forms
+    return target_facts(to, imported=False).forms
 
 
 def has_no_form(leaf: Any, error: DLBridgeError, to: Any) -> bool:
@@ -293,13 +291,6 @@ def form_of_several(array: Any) -> str | None:
     kind: Any = type(array)
     find = finder_of_form(kind)
     return None if find is None else find(array)
-
-
-@functools.lru_cache(maxsize=256)
-def finder_of_form(kind: type[Any]) -> Callable[[Any], str | None] | None:
-    """A function of arrays of a type that gives their form; None of a type whose arrays are one array each."""
-    found: Callable[[Any], str | None] | None = Facts(kind).form_name
-    return found
 
 
 def convert_alike(like: Any, keywords: dict[str, Any]) -> Callable[[Any, Memo], Any]:
@@ -333,9 +324,9 @@ def alike(result: Any, like: Any) -> Any:
     One array becomes one of those that the parts are. Of several, their form stays, and whether it is a matrix.
     """
     form, wanted = form_of_several(like), form_of_several(result)
-    library = library_named(target_name(like))
-    if library is None or form is None:
-        return library.name if library is not None and wanted in library.forms else like
+    library = target_facts(like)
+    if form is None:
+        return library.name if wanted in library.forms else like
     if wanted is None:
         return library.parts_of if library.delivery == "forms" else library.name
     if wanted not in library.forms or form not in library.forms:

@@ -198,7 +198,12 @@ def test_what_a_target_has_not_is_refused_with_a_hint():
          [*ROWS, [4]]),
         (pyarrow().chunked_array([ROWS, ROWS]), "scipy", "(pass x.combine_chunks().flatten())", None),
         (pyarrow().array([[1.0], None]), "torch", "lists are missing (pass x.drop_null())", [[1]]),
-        (pyarrow().array([[1.0, None]]), "torch", "elements have no value (pass type(x).from_arrays(x.off", [[1, 0]]),
+        (pyarrow().array([[1.0, None]]), "torch", "elements have no value (pass pyarrow.ListArray.from_arr", [[1, 0]]),
+        (pyarrow().chunked_array([[[1.0, None]], [[2.0]]]), "torch", "(pass pyarrow.ListArray.from_arrays(x.combine_",
+         [[1, 0], [2]]),
+        (pyarrow().chunked_array([[[1.0]], [None]]), "torch", "(pass x.combine_chunks().drop_null())", [[1]]),
+        (pyarrow().array([[[1.0, 2.0], None]], pyarrow().list_(pyarrow().list_(pyarrow().float64(), 2))), "torch",
+         "elements have no value (pass x.flatten().drop_null())", [[1, 2]]),
         (pyarrow().array([["a"]]), "torch", "are lists (pass x.flatten())", None),
         (pyarrow().array([[True]]), "torch", "are lists (pass x.flatten())", None),
         (np.ones((2, 2)), torch.jagged, '(pass torch.nested.as_nested_tensor(dlbridge.convert(x, "torch"), layout=t',
@@ -226,6 +231,45 @@ def test_gradients():
         dlbridge.convert(tensor, "pyarrow")
     assert dlbridge.explain(tensor, "pyarrow").action == "refuse"
     assert dlbridge.convert(tensor, "pyarrow", detach=True).to_pylist() == [[1]]
+
+
+def test_what_is_missing_outside_of_a_slice_does_not_count():
+    arrow = pyarrow()
+    for lists in (arrow.array([[None, 1], [2, 3], [4]])[1:], arrow.array([None, [2, 3], [4], None])[1:3],
+                  arrow.array([[2, 3], [4], [None]])[:2]):
+        there = dlbridge.convert(lists, "torch", readonly="share")
+        assert rows_of(there) == [[2, 3], [4]]
+        assert there.values().data_ptr() == lists.flatten().buffers()[1].address + 8 * lists.flatten().offset
+    deep = arrow.array([[None, [1]], [[2], []], [[None]]])
+    assert dlbridge.convert(deep[1:2], "pyarrow", copy=True).to_pylist() == [[[2], []]]
+    with pytest.raises(dlbridge.ConversionError, match="lists are missing"):
+        dlbridge.convert(deep[:1], "pyarrow", copy=True)
+    with pytest.raises(dlbridge.ConversionError, match="elements have no value"):
+        dlbridge.convert(deep[2:], "pyarrow", copy=True)
+    wrong = lists_with([0, -7, 3], (1.0, None, 3.0))
+    with pytest.raises(dlbridge.ConversionError, match="elements have no value"):
+        dlbridge.convert(wrong[1:], "torch")
+
+
+def test_elements_of_no_size():
+    import torch
+
+    tensor = torch.nested.nested_tensor_from_jagged(torch.ones(3, 0), torch.tensor([0, 2, 2, 3]))
+    lists = dlbridge.convert(tensor, "pyarrow")
+    assert lists.to_pylist() == [[[], []], [], [[]]]
+    assert rows_of(dlbridge.convert(lists, "torch")) == rows_of(tensor)
+    assert dlbridge.convert(lists, "pyarrow", copy=True).to_pylist() == lists.to_pylist()
+
+
+def test_offsets_with_gaps():
+    import torch
+
+    offsets = torch.tensor([0, 9, 2, 9, 3])[::2]
+    tensor = torch.nested.nested_tensor_from_jagged(torch.arange(3.0), offsets)
+    assert dlbridge.explain(tensor, "pyarrow").leaves["offsets"].action == "copy"
+    assert dlbridge.convert(tensor, "pyarrow").to_pylist() == [[0, 1], [2]]
+    with pytest.raises(dlbridge.CopyRequiredError, match="part offsets"):
+        dlbridge.convert(tensor, "pyarrow", copy=False, readonly="share")
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

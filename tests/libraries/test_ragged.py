@@ -1,6 +1,7 @@
 """Ragged arrays of every library that has some, into each other: awkward, TensorFlow, polars and h5py as well."""
 
 import io
+import itertools
 
 import awkward
 import h5py
@@ -109,10 +110,39 @@ def test_a_file_is_read_row_by_row():
     with dlbridge.watch() as copies:
         dlbridge.convert(dataset(), "torch", copy=True)
     assert sum(copy.times for copy in copies) == 1
+    for kind in ">i2", ">f8", "<u4":
+        rows = dataset([[1, 2], [], [513]], kind)
+        assert rows_of(dlbridge.convert(rows, "torch")) == [[1, 2], [], [513]]
+    for kind in h5py.vlen_dtype("f4"), h5py.string_dtype(), np.dtype([("a", "f4")]), np.dtype(("f4", (2,))):
+        with pytest.raises(dlbridge.UnsupportedError, match="offers no array protocol"):
+            dlbridge.convert(dataset([], kind), "torch")
     closed = dataset()
     closed.file.close()
     with pytest.raises(dlbridge.UnsupportedError, match="offers no array protocol"):
         dlbridge.convert(closed, "torch")
+
+
+def test_a_series_in_chunks_stays_as_it_is():
+    """polars puts the chunks of the series together that it is asked of."""
+    one = polars.Series(ROWS)
+    series = polars.concat([one, one], rechunk=False)
+    plan = dlbridge.explain(series, "torch")
+    assert (plan.action, plan.reason) == ("copy", "of values, offsets: it is in several chunks")
+    made = dlbridge.convert(series, "torch")
+    made.values()[:] = 7
+    assert series.n_chunks() == 2
+    assert series.to_list() == ROWS * 2
+
+
+@pytest.mark.parametrize("splits", [[0, 22, 30], [16, 22, 30], [16, 22, 160]])
+def test_splits_of_a_part_of_the_values(splits):
+    """Slices of TensorFlow's are copies, and views of its memory are not."""
+    before = tensorflow.RaggedTensor.from_row_splits(np.arange(160.0), np.array(splits), validate=False)
+    plan = dlbridge.explain(before, "torch", readonly="share")
+    after = dlbridge.convert(before, "torch", readonly="share")
+    assert rows_of(after) == [list(map(float, range(*span))) for span in itertools.pairwise(splits)]
+    assert plan.leaves["values"].action == "share"
+    assert after.values().data_ptr() == np.asarray(before.flat_values).ctypes.data + 8 * splits[0]
 
 
 # ---- awkward ---------------------------------------------------------------------------------------------------------
@@ -161,6 +191,10 @@ def test_elements_that_are_arrays():
     (polars.Series([[1.0], None]), "pass x.drop_nulls()", [[1]]),
     (polars.Series([[1.0, None]]), "pass x.list.eval(polars.element().fill_null(0))", [[1, 0]]),
     (polars.Series([["a"]]), "pass x.explode()", None),
+    (polars.Series([[1]], dtype=polars.List(polars.Int128)), "pass x.explode()", None),
+    (polars.Series([[[1.0, None]], []]), "pass x.explode()", None),
+    (polars.Series([[[1.0, 2.0], None]], dtype=polars.List(polars.Array(polars.Float64, 2))),
+     "pass x.list.drop_nulls()", [[[1, 2]]]),
     (polars.Series([[True]]), "pass x.explode()", None),
     (tensorflow.ragged.constant(DEEP), "pass x.to_tensor()", [[[1, 0], [2, 3]], [[0, 0]] * 2, [[0, 0], [4, 0]]]),
 ])
@@ -173,6 +207,31 @@ def test_what_is_no_list_of_numbers_is_refused_with_a_hint(array, hint, expected
                     {"x": array, "awkward": awkward, "polars": polars})
         given = dlbridge.convert(told, "torch")
         assert (rows_of(given) if given.layout is torch.jagged else given.tolist()) == expected
+
+
+def test_awkward_has_more_than_lists_of_numbers():
+    traced = awkward.Array(awkward.Array(ROWS).layout.to_typetracer())
+    word = awkward.contents.NumpyArray(np.frombuffer(b"abcd", "u1"), parameters={"__array__": "byte"})
+    words = awkward.contents.RegularArray(
+        awkward.contents.RegularArray(word, 2, parameters={"__array__": "bytestring"}), 2)
+    for array in traced, awkward.Array(words):
+        with pytest.raises(dlbridge.UnsupportedError, match="offers no array protocol"):
+            dlbridge.convert(array, "torch")
+    picked = awkward.Array(ROWS)[[2, 0]]
+    assert dlbridge.convert(picked, "awkward", device="cpu") is picked
+    tensor = torch.nested.nested_tensor_from_jagged(torch.arange(3.0), torch.tensor([0, 9, 2, 9, 3])[::2])
+    plan = dlbridge.explain(tensor, "awkward")
+    assert plan.reason == "of offsets: they leave gaps"
+    assert dlbridge.convert(tensor, "awkward").to_list() == [[0, 1], [2]]
+    with pytest.raises(dlbridge.CopyRequiredError, match="part offsets: they leave gaps"):
+        dlbridge.convert(tensor, "awkward", copy=False)
+
+
+def test_explain_knows_what_a_target_has_not():
+    bools = dataset([[True]], "?")
+    with pytest.raises(dlbridge.ConversionError, match="bool"):
+        dlbridge.convert(bools, "pyarrow")
+    assert dlbridge.explain(bools, "pyarrow").action == "refuse"
 
 
 def test_text_is_handed_on_in_a_batch():

@@ -115,7 +115,13 @@ def _by_type(kind):
     cdef Target target
     if kind is memoryview:
         return _by_name("memoryview")
+    registered_forms = library().REGISTERED
     for base in kind.__mro__:
+        if base in registered_forms and registered_forms[base].delivery:
+            target = new_target(registered_forms[base])
+            prepare(target, target.facts.delivery)
+            target.array_types = (base,)
+            return target
         target = _by_module(top_module(base))
         if target is not None:
             target.load()
