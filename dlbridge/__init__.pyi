@@ -26,7 +26,7 @@ from dlbridge.errors import (
     UnsupportedError,
 )
 from dlbridge.processes import shared, shared_empty
-from dlbridge.shards import from_shards
+from dlbridge.shards import from_shards, shards
 from dlbridge.trees import accepts, collate, convert_tree, prefetch
 from dlbridge.typing import Device, DType, Readonly, Stream, To
 from dlbridge.watch import watch
@@ -58,9 +58,9 @@ __all__ = [
     "register_form",
     "register_source",
     "register_target",
+    "shards",
     "shared",
     "shared_empty",
-    "shards",
     "targets",
     "to_dlpack",
     "watch",

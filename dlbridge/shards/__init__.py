@@ -39,8 +39,8 @@ def shards(x: object, to: Any, **keywords: Any) -> list[tuple[tuple[slice, ...],
     Examples
     --------
     >>> import numpy, dlbridge
-    >>> [(index, tensor)] = dlbridge.shards(numpy.zeros((2, 3)), "torch")
-    >>> index, tuple(tensor.shape)
+    >>> [(index, part)] = dlbridge.shards(numpy.zeros((2, 3)), "numpy")
+    >>> index, part.shape
     ((slice(0, 2, None), slice(0, 3, None)), (2, 3))
     """
     parts: list[tuple[tuple[slice, ...], Any]] = load_module("dlbridge.shards.parts").shards(x, to, keywords)

@@ -11,7 +11,8 @@ from support.optional import CONDITIONS, NAMES, marked
 import dlbridge
 
 TOP = Path(__file__).parents[2]
-MODULES = ("convert", "explain", "register", "tensor", "testing.producers")
+MODULES = ("convert", "explain", "register", "tensor", "testing.producers",
+           pytest.param("shards", marks=pytest.mark.needs("jax")))
 
 
 @pytest.mark.parametrize("name", MODULES)
