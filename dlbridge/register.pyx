@@ -4,7 +4,7 @@ import builtins
 
 from dlbridge._core.dtypes cimport rows_named
 from dlbridge._core.late cimport load_module
-from dlbridge._core.sources.offer cimport library
+from dlbridge._core.sources.offer cimport library, top_module
 from dlbridge._core.target cimport ANY_ORDER, ANY_STRIDES, ZERO_STRIDES, Target
 from dlbridge._core.targets.registry cimport new_unlisted
 
@@ -74,7 +74,8 @@ def register_form(form, array_type, take_apart, put_together=None, *, parts_of="
         How its objects keep their elements. The parts of each form have names: "data", "indices" and "indptr" of the
         compressed ones, with "shape"; "data", "coords" and "shape" of "coo"; "values" and "offsets" of "ragged".
     array_type : type
-        The class, subclasses included. It names the target, too: ``convert(x, Matrix)``, ``convert(x, matrix)``.
+        The class. It names the target, too: ``convert(x, Matrix)``, ``convert(x, matrix)``. Objects of subclasses are
+        taken as well. It is kept for ever, as all that is registered; what is registered last counts.
     take_apart : callable
         ``take_apart(array)`` gives a dictionary of the parts, which are arrays of any library over the memory of the
         array, and of "shape", a tuple. Offsets begin with 0; those of several ragged axes are a tuple, from the
@@ -101,16 +102,24 @@ def register_form(form, array_type, take_apart, put_together=None, *, parts_of="
     >>> dlbridge.convert(matrix, Matrix, copy=True).indices.tolist()
     [0, 1]
     """
-    if not isinstance(form, str) or form not in library().PARTS:
-        raise ValueError(f"register_form: form {shown(form)}: is none of {', '.join(library().PARTS)} (pass one)")
-    if not isinstance(array_type, type):
-        raise TypeError(f"register_form: array_type {shown(array_type)}: is no class (pass the class itself)")
+    forms = [name for name in library().PARTS if name != "masked"]
+    if not isinstance(form, str) or form not in forms:
+        raise ValueError(f"register_form: form {shown(form)}: is none of {', '.join(forms)} (pass one)")
+    if not isinstance(array_type, type) or array_type.__module__ == "builtins":
+        raise TypeError(f"register_form: array_type {shown(array_type)}: is no class of yours (pass the class itself)")
+    if library().library_of(top_module(array_type)) is not None:
+        raise ValueError(f"register_form: array_type {shown(array_type)}: is of a library that dlbridge knows (pass a "
+                         "class of your own)")
     for name, function in (("take_apart", take_apart), ("put_together", put_together)):
         if not callable(function) and (function is not None or name == "take_apart"):
             raise TypeError(f"register_form: {name} {shown(function)}: is not callable (pass a function)")
     if not isinstance(coordinates, str) or coordinates not in ("each", "rows", "columns"):
         raise ValueError(f'register_form: coordinates {shown(coordinates)}: is none of "each", "rows" and "columns" '
                          "(pass one)")
+    if coordinates != "each" and form != "coo":
+        raise ValueError(f'register_form: coordinates {shown(coordinates)}: are parts of "coo" alone (leave it out)')
+    if not isinstance(parts_of, str):
+        raise TypeError(f"register_form: parts_of {shown(parts_of)}: is no name (pass a string)")
     target_name(parts_of, False)
     load_module("dlbridge.libraries.registered").add(
         form, array_type, take_apart, put_together, parts_of, coordinates,

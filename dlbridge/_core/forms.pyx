@@ -28,6 +28,7 @@ from dlbridge.libraries.library import PARTS, libraries
 
 cdef str UNSORTED = "elements are out of order, or there more than once"
 cdef str SWAPPED_BYTES = "byte order is not this machine's"
+cdef str OPPOSITE = "its mask says the opposite"
 cdef str ONE_ARRAY = "one array for all axes"
 cdef Request SHARING = NOTHING_ASKED    # of what was made here
 SHARING.readonly = READONLY_SHARE
@@ -47,6 +48,10 @@ cdef class Way:
     cdef str widens
     cdef bint dense_axes, canonical, checks, any_start, compact_indices     # of the target, as Form has them
     cdef bint slices_copy       # of the source
+    cdef str mask_changes       # why a mask is made anew, or ""
+    cdef bint opposite          # whether it says the opposite then
+    cdef str masks_of           # the library that masks become arrays of
+    cdef str copies             # why the target copies all parts, or ""
     cdef int ragged_axes
     cdef bint native            # whether the target would misread bytes in the other order
     cdef bint aligned           # whether it needs memory that is aligned
@@ -63,6 +68,8 @@ cdef object convert_form(object src, Route route, const Request* request):
     name = form_name(src, route)
     if name is None and not route.wants_form:
         return convert_by_route(src, route, request)
+    if name is None and route.forms.wanted == "masked":
+        return without_mask(src, route, request)
     if (route.already or route.wants_form) and is_own(name, route):
         kept = kept_or_copied(src, name, route, request)
         if kept is not None:
@@ -75,13 +82,30 @@ cdef object convert_form(object src, Route route, const Request* request):
     if way.canonical and not is_in_order(apart, way, route.target):
         note_change(apart.data, UNSORTED, way.to, request)      # the library sorts them
         is_sorted = is_unique = False
-    if apart.copied:
-        note_change(apart.data, apart.copied, way.to, request)
-    if apart.copied or apart.is_fetched:        # into memory that nobody else has
+    for reason in (apart.copied, way.copies):
+        if reason:
+            note_change(apart.data, reason, way.to, request)
+    if apart.copied or way.copies or apart.is_fetched:        # into memory that nobody else has
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
     made = convert_each(apart, way, &asked)
     try:
         return way.put_together(way.kind, apart.shape, made, is_sorted, is_unique)
+    except UNTOUCHED:
+        raise
+    except Exception as error:
+        raise wrap_error(route.target, error) from error
+
+
+cdef object without_mask(object src, Route route, const Request* request):
+    """An array of a type that has a mask, of one that has none."""
+    cdef Request asked = request[0]
+    facts = route.forms.target
+    form = facts.forms["masked"]
+    if form.copies and request.copy == COPY_NEVER:
+        raise refusal(CopyRequiredError, "masked", "type", full_name(route.forms.kind), form.copies, "pass copy=None")
+    values = convert_to(src, facts.parts_of or facts.name, &asked)
+    try:
+        return form.put_together(route.forms.kind, values.shape, [values, None], False, False)
     except UNTOUCHED:
         raise
     except Exception as error:
@@ -105,6 +129,8 @@ cdef object kept_or_copied(object src, str name, Route route, const Request* req
     facts = route.target.facts
     if request.has_device and not is_there(src, name, route, request):
         return None
+    if name == "masked" and request.copy == COPY_ALWAYS:
+        return None             # a clone of the whole may leave the mask behind
     if request.copy != COPY_ALWAYS and (request.copy != COPY_UNLESS_CONSTANT or is_immutable(route.target)):
         return src
     if facts.duplicate is None and facts.clone is None:
@@ -134,6 +160,9 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
     name = form_name(src, route)
     if name is None and not route.wants_form:
         return None
+    if name is None and route.forms.wanted == "masked":
+        copies = route.forms.target.forms["masked"].copies
+        return route.forms.target.parts_of or route.forms.target.name, [("values", src, copies)]
     if is_own(name, route) and (not request.has_device or is_there(src, name, route, request)):
         if request.copy != COPY_ALWAYS:
             return "", []
@@ -148,14 +177,14 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
     unsorted = UNSORTED if way.canonical and not is_in_order(apart, way, route.target) else ""
     in_one = way.source_coordinates == "each" and way.target_coordinates != "each"
     found = [(apart.data.name, apart.data.array,
-              unsorted or apart.copied or (SWAPPED_BYTES if apart.data.swapped and way.native else ""))]
+              unsorted or apart.copied or way.copies or (SWAPPED_BYTES if apart.data.swapped and way.native else ""))]
     for place, part in enumerate(apart.indices):
         named = f"{part.name}[{place}]" if way.source_coordinates == "each" and way.form == "coo" else part.name
         becomes = changes(part, wanted, way) or (indices_become(part, ONE_ARRAY) if in_one else "")
         array = part.array.T if (way.source_coordinates, way.target_coordinates) == ("rows", "columns") else part.array
         if in_one and not (request.has_device and is_host(request.device.device_type)):
             check_on_host(part, way)
-        found.append((named, array, unsorted or apart.copied or becomes))
+        found.append((named, array, unsorted or apart.copied or way.copies or becomes))
     for part, (_, _, becomes) in zip([apart.data, *apart.indices], found):
         if becomes and request.copy == COPY_NEVER:
             note_change(part, becomes, way.to, request)
@@ -176,6 +205,9 @@ cdef Way new_way(object src, str name, Route route):
     way.index_types, way.widens, way.types = form.index_types, form.widens, ()
     way.ragged_axes, way.any_start, way.compact_indices = form.ragged_axes, form.any_start, form.compact_indices
     way.slices_copy = source.slices_copy
+    way.opposite = source.valid != form.valid
+    way.mask_changes = source.unpacked or form.packed or (OPPOSITE if way.opposite else "")
+    way.masks_of, way.copies = form.masks_of or way.to, form.copies
     way.dense_axes, way.canonical, way.ordered = form.dense_axes, form.canonical, source.ordered
     way.beyond, way.checks = source.beyond, form.checks_indices
     way.native, way.aligned = way.to == "numpy", route.target.alignment > 1
@@ -217,7 +249,7 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
         raise refusal(ConversionError, way.form, "shape", apart.shape,
                       f"has {len(apart.indices)} ragged axes, and {target.name} takes {way.ragged_axes}",
                       f"pass {way.dense}")
-    if not apart.indexed or apart.indexed != len(apart.shape) and not way.dense_axes:
+    if not apart.indexed and apart.form != "masked" or apart.indexed != len(apart.shape) and not way.dense_axes:
         raise refusal(ConversionError, target.name, "shape", apart.shape,
                       f"has {len(apart.shape) - apart.indexed} axes without indices", f"pass {way.dense}")
     if not apart.is_compact and not way.any_start:
@@ -268,6 +300,9 @@ cdef list convert_each(Apart apart, Way way, const Request* request):
     """The parts, in arrays of the target."""
     cdef Seen part
     cdef list made = [convert_data(apart.data, way, request)]
+    if apart.form == "masked":
+        made.append(convert_mask(apart.indices[0], way, request))
+        return made
     wanted = index_type(apart, way)
     if apart.form == "coo":
         made.append(convert_coordinates(apart, wanted, way, request))
@@ -275,6 +310,19 @@ cdef list convert_each(Apart apart, Way way, const Request* request):
     indices = [convert_indices(part, part.array, wanted, way, request) for part in apart.indices]
     made += [tuple(indices)] if apart.form == "ragged" else indices
     return made
+
+
+cdef object convert_mask(Seen part, Way way, const Request* request):
+    cdef Request asked = request[0]
+    array = part.array
+    if way.mask_changes:
+        note_change(part, way.mask_changes, way.to, request)
+        asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
+        array = np.logical_not(as_numpy(array)) if way.opposite else as_numpy(array)
+    try:
+        return convert_to(array, way.masks_of, &asked)
+    except DLBridgeError as error:
+        raise in_part(error, part.form, part.name) from error
 
 
 cdef object convert_data(Seen part, Way way, const Request* request):
@@ -303,6 +351,8 @@ cdef object convert_part(Seen part, object array, Way way, const Request* reques
 
 cdef str index_type(Apart apart, Way way):
     """The dtype that index arrays get; None where they keep theirs. What a device has is left to its library."""
+    if apart.form == "masked":
+        return None
     cdef Seen part
     cdef uint64_t rows = 0
     types = way.index_types(way.kind) if callable(way.index_types) else way.index_types
@@ -322,7 +372,7 @@ cdef str index_type(Apart apart, Way way):
     if "int64" in types:
         return "int64"
     raise refusal(ConversionError, apart.form, "shape", apart.shape, "is too large for indices of int32",
-                  f"call {way.widens}")
+                  f"call {way.widens}" if way.widens else 'let index_types have "int64"')
 
 
 cdef object convert_indices(Seen part, object array, str wanted, Way way, const Request* request):
@@ -341,6 +391,8 @@ cdef object convert_indices(Seen part, object array, str wanted, Way way, const 
 
 cdef str changes(Seen part, str wanted, Way way):
     """Why indices are copied before they are converted, or ""."""
+    if way.form == "masked":
+        return way.mask_changes
     if is_cast(part, wanted, way):
         return indices_become(part, wanted)
     if way.compact_indices and part.managed.abi.dl_tensor.strides[0] != 1 and not part.changed:

@@ -63,6 +63,10 @@ cdef Apart taken_apart(str form, str coordinates, object shape, list parts, str 
         apart.indices = [indices_seen(form, names[1], offsets) for offsets in parts[1]]
         check_ragged(apart)
         return apart
+    if form == "masked":
+        apart.indices = [seen(form, names[1], parts[1])]
+        check_mask(apart)
+        return apart
     apart.shape = checked_shape(form, shape)
     if form == "coo":
         each = parts[1] if isinstance(parts[1], tuple) else (parts[1],)
@@ -116,7 +120,7 @@ cdef Seen seen(str form, str name, object array):
     except DLBridgeError as error:
         raise in_part(error, form, name) from error
     made.swapped = made.managed.marks & SWAPPED
-    if not made.managed.abi.dl_tensor.ndim:
+    if not made.managed.abi.dl_tensor.ndim and form != "masked":
         raise refusal(ConversionError, form, name, "()", "is the shape of a number", DAMAGED)
     return made
 
@@ -255,6 +259,19 @@ cdef int check_ragged(Apart apart) except -1:
             apart.is_compact &= first == 0 and last == most
     apart.shape = (length(apart.indices[0]) - 1, *(None,) * axes, *managed_shape(apart.data.managed)[1:])
     apart.indexed, apart.count = len(apart.shape), -1
+    return 0
+
+
+cdef int check_mask(Apart apart) except -1:
+    cdef Seen mask = apart.indices[0]
+    apart.shape, apart.count = managed_shape(apart.data.managed), -1
+    apart.indexed = len(apart.shape)
+    check_device(mask, apart.data)
+    if get_row(mask.managed.row).kind != c"b":
+        raise refusal(ConversionError, apart.form, mask.name, row_name(mask.managed.row), "is no type of masks, which "
+                      "is bool", DAMAGED)
+    if managed_shape(mask.managed) != apart.shape:
+        raise wrong(mask, managed_shape(mask.managed), f"is not the shape of the values, {apart.shape}")
     return 0
 
 

@@ -97,7 +97,8 @@ cdef Route new_route(object src, object to):
         route.forms = library().between(facts_of(route.kind), route.target.facts, to)
     if route.forms is not None:
         route.form_name, route.ways = route.forms.form_name, {}
-        route.wants_form = route.forms.wanted is not None
+        wanted = route.forms.wanted
+        route.wants_form = wanted is not None and not route.forms.target.forms[wanted].also_dense
     route.already = owns(route, src)
     route.request = NOTHING_ASKED
     route.request.target = <PyObject*> route.target

@@ -176,7 +176,7 @@ LIBRARY = Library(
             {
                 "is_deleted": "convert it before, or a copy of it, jax.numpy.copy(x)",
                 "is_sub_byte": "pass numpy.asarray(x)",
-                "is_sharded": lambda array: f"call dlbridge.shards(x, to), which gives the parts of {array.sharding}",
+                "is_sharded": "call dlbridge.shards(x, to), which gives its parts",
             },
             preferred=Fact("buffer", "seen in 0.10.2", "takes a tenth of the time of __dlpack__ on the CPU, and flags "
                            "read-only memory; it declines elsewhere, and for bfloat16"),

@@ -50,7 +50,7 @@ class TooWide(Exception):
 
 # The parts of each form, as ``take_apart`` gives them and ``put_together`` takes them; the first has the elements.
 PARTS = {"coo": ("data", "coords"), **dict.fromkeys(("csr", "csc", "bsr", "bsc"), ("data", "indices", "indptr")),
-         "ragged": ("values", "offsets")}
+         "ragged": ("values", "offsets"), "masked": ("values", "mask")}
 
 
 class Form(NamedTuple):
@@ -85,6 +85,13 @@ class Form(NamedTuple):
     ragged_axes: int = 0                    # how many axes may be ragged; 0 for any number
     slices_copy: bool = False               # whether a slice of a part is a copy
     compact_indices: bool = False           # whether it copies indices that leave gaps
+    # Of those with a mask, which is True where a value is missing:
+    valid: bool = False                     # whether its mask says the opposite
+    unpacked: str = ""                      # why taking it apart makes a mask anew
+    packed: str = ""                        # why putting it together does
+    copies: str = ""                        # why putting it together copies all parts
+    masks_of: str = ""                      # the library that ``put_together`` takes masks of, if not that of the parts
+    also_dense: bool = False                # whether its types are those of one array, too
     any_start: bool = False                 # whether offsets need not begin with 0, nor end with the data
 
 
@@ -149,6 +156,8 @@ class Arrays(NamedTuple):
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
     form_name: Fact | None = None           # of what may be several arrays: a function of one: its form, by which it is
     #                                         in the library's ``forms``, or not; None where it is one array
+    has_mask: Fact | None = None            # a function of one: whether values are hidden or missing in it, so that it
+    #                                         is of the form "masked" where ``to`` names a type of that
     shards: Fact | None = None              # a function of one: its parts, each after its slices of the whole
     unasked: Fact | None = None             # what is wrong with all of its protocols, so that none is asked
     partial: Fact | None = None             # what part of it they offer, so that none is asked, and in a batch it is no
@@ -293,9 +302,15 @@ class Between(NamedTuple):
 def between(facts: Facts, target: Library, to: Any) -> Between | None:
     """How arrays of a type are taken apart for a target; None where they are not, or the target has no such arrays."""
     wanted = form_meant(target, to)
-    if not target.forms or (facts.form_name is None and wanted is None):
+    if wanted == "masked":
+        return Between(form_of_masked(facts.has_mask), facts.library_of_masks(), target, to, wanted)
+    if not target.forms.keys() - {"masked"} or (facts.form_name is None and wanted is None):
         return None
     return Between(facts.form_name or is_one_array, facts.library_of_forms(), target, to if wanted else None, wanted)
+
+
+def form_of_masked(has_mask: Callable[[Any], bool] | None) -> Callable[[Any], str | None]:
+    return is_one_array if has_mask is None else lambda array: "masked" if has_mask(array) else None
 
 
 def is_one_array(array: Any) -> None:
@@ -306,7 +321,8 @@ def form_meant(library: Library, to: Any) -> str | None:
     """The form that ``to`` is for: a type of the library, or a base of that; or another object, as torch.sparse_csr."""
     kinds: Any = to.__mro__ if isinstance(to, type) else (type(to),)
     for kind in kinds if library.forms else ():
-        if library_of_type(kind) is library:
+        of = library_of_type(kind)
+        if of is not None and of.name == library.name:
             name = kind.__name__ if isinstance(to, type) else str(to).rpartition(".")[2]
             for form, known in library.forms.items():
                 if name in known.types:
@@ -511,6 +527,10 @@ class Facts:
     def library_of_forms(self) -> Library | None:
         """The library that takes the type apart into several arrays, or None."""
         return next((library for library, record in self.records if record.form_name), None)
+
+    def library_of_masks(self) -> Library | None:
+        """The library that takes the type apart into values and a mask, or None."""
+        return next((library for library, record in self.records if record.has_mask), None)
 
     def own_hint(self, field: str) -> str | Callable[[Any], str | None] | None:
         """What the table has for exactly this field, or None."""

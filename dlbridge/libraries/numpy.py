@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.libraries.library import Arrays, Fact, Library, keep_as_dict
+from dlbridge.libraries.library import Arrays, Fact, Form, Library, keep_as_dict
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, IN_TREE, INTEGERS
 
 
@@ -13,16 +13,28 @@ def find_getmask() -> Any:
     return np.ma.getmask
 
 
+def parts_of_masked(array: Any) -> tuple[tuple[int, ...], list[Any]]:
+    return array.shape, [array.data, np.ma.getmask(array)]
+
+
+def new_masked(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
+    values, mask = parts
+    return kind(values, mask=np.ma.nomask if mask is None else mask, copy=False)
+
+
 LIBRARY = Library(
     name="numpy",
     arrays=(
         Arrays("MaskedArray", {"mask": "pass x.filled(0), or x.data if the mask does not matter"},
+               has_mask=Fact(lambda array: np.ma.getmask(array) is not np.ma.nomask, "numpy 2.0"),
                masked=Fact(find_getmask, "numpy 2.0", "keeps a mask beside the values that it exports")),
         Arrays("NpzFile", {"": IN_TREE},
                container=Fact((dict, keep_as_dict), "numpy 2.0", "reads an array when it is asked")),
     ),
     delivery="numpy",
     array_types=("ndarray",),
+    forms={"masked": Form(("MaskedArray",), parts_of_masked, new_masked, "",
+                          'numpy.ma.MaskedArray(dlbridge.convert(x, "numpy"))', "x.filled(0)")},
     clone=Fact(lambda array, detach: np.array(array), "numpy 2.0", "has dates, words and objects, and any byte order"),
     exact=True,         # a subclass goes through its source, which refuses a mask and leaves all else behind
     lacks=(

@@ -8,7 +8,7 @@ import numpy as np
 from dlbridge.errors import UnsupportedError, refusal
 from dlbridge.libraries import pandas_blocks
 from dlbridge.libraries.hints import COLUMNS, lacks, missing_values, no_numbers, several_types
-from dlbridge.libraries.library import Arrays, Copied, Fact, Library
+from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library
 
 
 def memory_of(series: Any) -> Any:
@@ -102,6 +102,40 @@ def has_bits(series: Any) -> bool:
     return str(getattr(series.dtype, "pyarrow_dtype", "")) == "bool" and not series.hasnans
 
 
+# ---- arrays with missing values --------------------------------------------------------------------------------------
+
+NULLABLE = ("IntegerArray", "FloatingArray", "BooleanArray")
+
+
+def array_of(values: Any) -> Any:
+    """The array of a series, or an array itself."""
+    return getattr(values, "array", values)
+
+
+def has_mask(values: Any) -> bool:
+    array, arrays = array_of(values), sys.modules["pandas"].arrays
+    is_nullable = isinstance(array, tuple(getattr(arrays, name) for name in NULLABLE))
+    return is_nullable and bool(array.isna().any())
+
+
+def parts_of_masked(values: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """Views that cannot be written, or copies by public methods."""
+    array = array_of(values)
+    parts = pandas_blocks.values_and_mask(array) if pandas_blocks.in_use() else None
+    if parts is None:
+        parts = [array.to_numpy(array.dtype.numpy_dtype, na_value=0), np.asarray(array.isna())]
+    return (len(array),), [read_only(part) for part in parts]
+
+
+def why_copied(values: Any) -> str:
+    return "" if pandas_blocks.in_use() else "pandas gives its values by a copy"
+
+
+def new_masked(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
+    values, mask = parts
+    return kind(values, np.zeros(shape, bool) if mask is None else mask, copy=False)
+
+
 LIBRARY = Library(
     name="pandas",
     private=Fact("libraries.pandas_blocks", "seen in 3.1.1", "makes several objects on the way to its own ndarray",
@@ -129,6 +163,7 @@ LIBRARY = Library(
             gives=Fact(memory_of, "seen in 3.1.1",
                        "copies what is not contiguous, or has objects, into its Arrow stream"),
             made_like=Fact(series_like, "seen in 3.1.1", "has an index and a name"),
+            has_mask=Fact(has_mask, "seen in 3.1.1", "may have missing values"),
         ),
         Arrays(
             "DataFrame",
@@ -136,6 +171,7 @@ LIBRARY = Library(
             gives=Fact(memory_of_frame, "seen in 3.1.1", "has columns of one type in one block"),
             columns=Fact(columns, "seen in 3.1.1", "has series as columns, some of them over Arrow's bools"),
         ),
+        *(Arrays(name, has_mask=Fact(has_mask, "seen in 3.1.1", "may have missing values")) for name in NULLABLE),
         Arrays("Categorical", {"type": "pass x.codes"}),
         Arrays("CategoricalIndex", {"type": "pass x.codes"}),
         Arrays("MultiIndex", {"type": "pass the parts of x.codes one by one"}),
@@ -149,4 +185,8 @@ LIBRARY = Library(
         Arrays("Period", {"type": "pass numpy.int64(x.ordinal)"}),
         Arrays("Interval", {"type": "pass numpy.array([x.left, x.right])"}),
     ),
+    array_types=tuple(f"arrays.{name}" for name in NULLABLE),
+    parts_of="numpy",
+    forms={"masked": Form(NULLABLE, parts_of_masked, new_masked, "", 'pandas.array(dlbridge.convert(x, "numpy"))',
+                          "x.to_numpy(float, na_value=float('nan'))", elements=lambda array: None, copied=why_copied)},
 )

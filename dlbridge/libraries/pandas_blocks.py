@@ -1,9 +1,9 @@
 """The ndarrays in which pandas keeps its columns, without the objects that its methods make on the way.
 
-These parts are private: ``DataFrame._mgr``, with ``is_single_block`` and ``blocks``, and ``Series._values``. They are
-used in the versions that ``Library.private`` names, and where they are found; otherwise pandas' methods are called.
-What they give is looked at: an ndarray, or nothing. To do without, delete this file, its two calls in ``pandas.py``,
-and the fact ``private`` there.
+These parts are private: ``DataFrame._mgr``, with ``is_single_block`` and ``blocks``, ``Series._values``, and ``_data``
+and ``_mask`` of arrays with missing values. They are used in the versions that ``Library.private`` names, and where
+they are found; otherwise pandas' methods are called. What they give is looked at: an ndarray, or nothing. To do
+without, delete this file, its calls in ``pandas.py``, and the fact ``private`` there.
 """
 
 import functools
@@ -34,6 +34,15 @@ def values_of(series: Any) -> Any:
         return numbers(series._values)
     except AttributeError:
         return None
+
+
+def values_and_mask(array: Any) -> list[Any] | None:
+    """The ndarrays of an array with missing values, or None."""
+    try:
+        parts = [array._data, array._mask]
+    except AttributeError:
+        return None
+    return parts if all(type(part) is np.ndarray for part in parts) else None
 
 
 def numbers(values: Any) -> Any:

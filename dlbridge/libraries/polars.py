@@ -6,7 +6,7 @@ from typing import Any
 
 from dlbridge.libraries.hints import COLUMNS, lacks, missing_values, no_numbers, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library
-from dlbridge.libraries.pyarrow import Missing, parts_of_lists
+from dlbridge.libraries.pyarrow import Missing, parts_of_lists, parts_of_nullable
 
 INTEGERS = "pass {x}.to_physical()"
 
@@ -63,12 +63,20 @@ def form_of_lists(series: Any) -> str | None:
         return None
     while dtype in (polars.List, polars.Array):
         dtype = dtype.inner
-    return "ragged" if str(dtype) in NUMBERS and importlib.util.find_spec("pyarrow") is not None else None
+    return "ragged" if str(dtype) in NUMBERS and has_pyarrow() else None
 
 
 def parts_of_series(series: Any) -> tuple[tuple[int, ...], list[Any]]:
     """Of a clone, since polars puts the chunks together in the series that it is asked of."""
     return parts_of_lists(series.clone().to_arrow(), MISSING)
+
+
+def has_nulls(series: Any) -> bool:
+    return bool(series.null_count()) and str(series.dtype) in NUMBERS and has_pyarrow()
+
+
+def has_pyarrow() -> bool:
+    return importlib.util.find_spec("pyarrow") is not None
 
 
 def why_copied(series: Any) -> str:
@@ -96,6 +104,7 @@ LIBRARY = Library(
                 "pyarrow": "x.to_arrow()",
             },
             made_like=Fact(series_like, "seen in 1.42", "has a name"),
+            has_mask=Fact(has_nulls, "seen in 2.1.0", "may have nulls"),
             form_name=Fact(form_of_lists, "seen in 2.1.0", "may have the offsets of lists beside its elements"),
         ),
         Arrays("DataFrame", {"+s": COLUMNS},
@@ -104,6 +113,11 @@ LIBRARY = Library(
         Arrays("LazyFrame", {"type": 'call dlbridge.convert_tree(x.collect(), to, columns="pass")'}),
         Arrays("Expr", {"type": "pass a column of the frame that it is evaluated in"}),
     ),
-    forms={"ragged": Form((), parts_of_series, None, "", "", "x.explode()", elements=lambda series: None,
-                          copied=why_copied)},
+    forms={
+        "ragged": Form((), parts_of_series, None, "", "", "x.explode()", elements=lambda series: None,
+                       copied=why_copied),
+        "masked": Form((), lambda series: parts_of_nullable(series.clone().to_arrow()), None, "", "", "x.fill_null(0)",
+                       elements=lambda series: None, copied=why_copied,
+                       unpacked="its mask has eight elements in a byte"),
+    },
 )

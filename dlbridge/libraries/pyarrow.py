@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.hints import COLUMNS
 from dlbridge.libraries.library import Arrays, Fact, Form, Library
@@ -178,24 +180,30 @@ def missing_in(array: Any, x: str) -> Missing:
 
 def parts_of_lists(array: Any, missing: Missing) -> tuple[tuple[int, ...], list[Any]]:
     """Of lists in lists, the offsets of each. Of a slice only what is within counts as missing."""
-    offsets: list[Any] = []
-    first, count = 0, len(array)
-    while is_list(array.type):
+    levels = [array]
+    while hasattr(levels[-1], "values"):
+        levels.append(levels[-1].values)
+    offsets = [each.offsets for each in levels if is_list(each.type)]
+    values = levels[len(offsets)]
+    if any(each.null_count for each in levels):
+        check_missing(levels, len(offsets), missing)
+        values = without_bitmap(values)
+    return (), [values, tuple(offsets)]
+
+
+def check_missing(levels: list[Any], lists: int, missing: Missing) -> None:
+    """Refuse what is missing within so many lists, or in elements that are lists of one length."""
+    first, count = 0, len(levels[0])
+    for depth, array in enumerate(levels):
         if array.null_count and array.slice(first, count).null_count:
-            raise refusal(ConversionError, "ragged", "null_count", array.null_count, "lists are missing",
-                          f"pass {missing.flat if offsets else missing.lists}")
-        offsets.append(array.offsets)
-        if array.values.null_count:
+            plain = missing.filled if len(levels) == lists + 1 else missing.elements
+            hint = missing.lists if depth == 0 else missing.flat if lists > 1 else plain
+            wrong = "lists are missing" if depth < lists else "elements have no value"
+            raise refusal(ConversionError, "ragged", "null_count", array.null_count, wrong, f"pass {hint}")
+        if depth < lists:
             first, count = spanned(array, first, count)
-        else:
-            first, count = 0, len(array.values)
-        array = array.values
-    if array.null_count and array.slice(first, count).null_count:
-        is_plain = not hasattr(array, "values")
-        hint = missing.flat if len(offsets) > 1 else missing.filled if is_plain else missing.elements
-        raise refusal(ConversionError, "ragged", "null_count", array.null_count, "elements have no value",
-                      f"pass {hint}")
-    return (), [without_bitmap(array) if array.null_count else array, tuple(offsets)]
+        elif depth + 1 < len(levels):
+            first, count = first * array.type.list_size, count * array.type.list_size
 
 
 def spanned(array: Any, first: int, count: int) -> tuple[int, int]:
@@ -207,7 +215,7 @@ def spanned(array: Any, first: int, count: int) -> tuple[int, int]:
 def without_bitmap(array: Any) -> Any:
     """The same memory, where nothing that is used is missing."""
     pyarrow = sys.modules["pyarrow"]
-    children = [array.values] if hasattr(array, "values") else None
+    children = [without_bitmap(array.values)] if hasattr(array, "values") else None
     return pyarrow.Array.from_buffers(
         array.type, len(array), [None, *array.buffers()[1:len(array.buffers()) if children is None else 1]],
         offset=array.offset, children=children)
@@ -248,6 +256,37 @@ LISTS = Form(("LargeListArray", "ListArray"), parts_of_chunks, new_lists, "",
              'pyarrow.array(list(dlbridge.convert(x, "numpy")))', flattened, elements=lambda array: None,
              copied=why_copied, index_types=offset_types, dense_axes=True, any_start=True)
 
+# ---- arrays with nulls -----------------------------------------------------------------------------------------------
+
+NUMBERS = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "HalfFloat", "Float", "Double")
+
+
+def has_nulls(array: Any) -> bool:
+    types = sys.modules["pyarrow"].types
+    return bool(array.null_count) and (types.is_integer(array.type) or types.is_floating(array.type))
+
+
+def parts_of_nullable(array: Any) -> tuple[tuple[int, ...], list[Any]]:
+    if hasattr(array, "chunks"):
+        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+    return (len(array),), [without_bitmap(array), array.is_null().to_numpy(zero_copy_only=False)]
+
+
+def new_nullable(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
+    pyarrow = sys.modules["pyarrow"]
+    values, mask = parts
+    if isinstance(values, pyarrow.Tensor):
+        raise refusal(ConversionError, "masked", "shape", shape, "is not of one axis, as arrays with nulls are",
+                      "pass x.ravel()")
+    valid = np.concatenate([np.ones(values.offset, bool), ~mask])
+    bits = pyarrow.py_buffer(np.packbits(valid, bitorder="little"))
+    return pyarrow.Array.from_buffers(values.type, len(values), [bits, *values.buffers()[1:]], offset=values.offset)
+
+
+NULLABLE = Form(tuple(f"{name}Array" for name in NUMBERS), parts_of_nullable, new_nullable, "", "", "x.fill_null(0)",
+                elements=lambda array: None, copied=why_copied, unpacked="its mask has eight elements in a byte",
+                packed="its mask gets eight elements in a byte", masks_of="numpy", also_dense=True)
+
 MATRICES = {"csr": "SparseCSRMatrix", "csc": "SparseCSCMatrix"}
 
 LIBRARY = Library(
@@ -259,14 +298,16 @@ LIBRARY = Library(
                columns=Fact(columns_of_reader, SEEN, "is read once"),
                without_rows=Fact(columns_of_schema, SEEN, "is read once")),
         Arrays("ChunkedArray", {"pyarrow": "x.combine_chunks()"}, constant=CONSTANT,
-               form_name=Fact(form_of_lists, SEEN, "may have the offsets of lists beside its elements")),
+               form_name=Fact(form_of_lists, SEEN, "may have the offsets of lists beside its elements"),
+               has_mask=Fact(has_nulls, SEEN, "may have nulls")),
         *(Arrays(name, form_name=Fact(form_of_lists, SEEN, "has the offsets of its lists beside its elements"))
           for name in ("ListArray", "LargeListArray")),
         Arrays("Array", constant=CONSTANT,
                preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but gives no hint")),
         Arrays("NumericArray",
                preferred=Fact("dlpack", SEEN, "takes twice as long for Arrow's interface", since="26.0.0"),
-               declines=Fact(True, SEEN, "gives no hint there")),
+               declines=Fact(True, SEEN, "gives no hint there"),
+               has_mask=Fact(has_nulls, SEEN, "may have nulls")),
         *(Arrays(name, {"": "pass x.to_tensor()"}, form_name=Fact(lambda matrix, form=form: form, SEEN))
           for form, name in MATRICES.items()),
         Arrays("*", {"pyarrow": "x"}),
@@ -274,7 +315,7 @@ LIBRARY = Library(
     delivery="importer:prepare_for_ndarrays",
     importer=make,
     array_types=("Array", "Tensor"),
-    forms={**{form: matrix_of(form, name) for form, name in MATRICES.items()}, "ragged": LISTS},
+    forms={**{form: matrix_of(form, name) for form, name in MATRICES.items()}, "ragged": LISTS, "masked": NULLABLE},
     lacks=(
         Fact("NEGATIVE_STRIDES", SEEN, "refuses them"),
         Fact("ZERO_STRIDES", SEEN, COMPACT),

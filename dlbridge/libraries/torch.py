@@ -176,6 +176,18 @@ def compressed(form: str) -> Form:
                 ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()')
 
 
+# ---- tensors with a mask ---------------------------------------------------------------------------------------------
+
+def parts_of_masked(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
+    return tuple(tensor.shape), [tensor.get_data(), tensor.get_mask()]
+
+
+def new_masked(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
+    torch = sys.modules["torch"]
+    values, mask = parts
+    return torch.masked.masked_tensor(values, torch.ones_like(values, dtype=torch.bool) if mask is None else mask)
+
+
 # ---- ragged tensors --------------------------------------------------------------------------------------------------
 
 def parts_of_jagged(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
@@ -196,7 +208,7 @@ def new_jagged(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: b
 
 # ---- tensors in several processes ------------------------------------------------------------------------------------
 
-def part_here(tensor: Any, shape: tuple[int, ...]) -> tuple[slice, ...] | None:
+def slices_here(tensor: Any, shape: tuple[int, ...]) -> tuple[slice, ...] | None:
     """The slices of a shape that this process has of a DTensor; None where it is not in the mesh."""
     mesh = tensor.device_mesh
     here = mesh.get_coordinate()
@@ -210,13 +222,13 @@ def part_here(tensor: Any, shape: tuple[int, ...]) -> tuple[slice, ...] | None:
             first = min(start + place * chunk, stop)
             spans[placement.dim] = first, min(first + chunk, stop)
         elif not placement.is_replicate():
-            raise refusal(ConversionError, "shards", "placement", placement, "is no part of the whole on each rank",
+            raise refusal(ConversionError, "shards", "placement", placement, "is no Shard, of which each rank has a part",
                           "pass x.redistribute(placements=[torch.distributed.tensor.Replicate()] * x.device_mesh.ndim)")
     return tuple(slice(*span) for span in spans)
 
 
 def shards_of(tensor: Any) -> list[tuple[tuple[slice, ...], Any]]:
-    index = part_here(tensor, tuple(tensor.shape))
+    index = slices_here(tensor, tuple(tensor.shape))
     if index is None:
         return []
     local = tensor.to_local()
@@ -232,13 +244,16 @@ def layout_of(tensor: Any) -> Layout:
     mesh = tensor.device_mesh
 
     def places(shape: tuple[int, ...]) -> list[tuple[Any, tuple[slice, ...]]]:
-        index = part_here(tensor, shape)
+        index = slices_here(tensor, shape)
         return [] if index is None else [(tensor.to_local().device, index)]
 
     def put_together(shape: tuple[int, ...], parts: list[Any]) -> Any:
         torch = sys.modules["torch"]
         local = parts[0] if parts else torch.empty(0, dtype=tensor.dtype, device=mesh.device_type)
-        stride = torch.empty(shape, device="meta").stride()
+        if shape == tuple(tensor.shape) and local.stride() == tensor.to_local().stride():
+            stride = tensor.stride()
+        else:
+            local, stride = local.contiguous(), torch.empty(shape, device="meta").stride()
         return torch.distributed.tensor.DTensor.from_local(
             local, mesh, tensor.placements, run_check=False, shape=torch.Size(shape), stride=stride)
 
@@ -294,7 +309,8 @@ LIBRARY = Library(
                no_memory=Fact(True, SEEN, "exports an address of NULL"),
                shards=Fact(shards_of, SEEN, "has a part in each process")),
         Arrays("MaskedTensor", {"type": "pass x.to_tensor(0), or x.get_data() if the mask does not matter"},
-               unasked=Fact("keeps a mask beside its values", SEEN, "exports neither")),
+               unasked=Fact("keeps a mask beside its values", SEEN, "exports neither"),
+               has_mask=Fact(lambda tensor: True, SEEN, "has a mask that says what is valid")),
         Arrays("UninitializedTensorMixin", {"type": "call its module once, or x.materialize(shape), before"},
                unasked=Fact("has no shape and no memory yet", SEEN, "raises an error for whatever it is asked")),
         Arrays("AsyncCollectiveTensor", {"type": "pass x.wait()"},
@@ -317,6 +333,10 @@ LIBRARY = Library(
                     says=lambda tensor: (tensor.is_coalesced(), tensor.is_coalesced()),
                     index_types=("int64",), coordinates="rows", dense_axes=True),
         **{name: compressed(name) for name in ("csc", "bsr", "bsc")},
+        "masked": Form(("MaskedTensor",), parts_of_masked, new_masked, "",
+                       'torch.masked.masked_tensor(dlbridge.convert(x, "torch"), torch.ones(x.shape, dtype=bool))',
+                       "x.to_tensor(0)", elements=lambda tensor: tensor.get_mask(), detached=detached, valid=True,
+                       copies="a MaskedTensor copies what it is made of"),
         "ragged": Form(("jagged", "NestedTensor"), parts_of_jagged, new_jagged, "",
                        'torch.nested.as_nested_tensor(dlbridge.convert(x, "torch"), layout=torch.jagged)',
                        "x.to_padded_tensor(0.0)", elements=lambda tensor: tensor.detach().values(), detached=detached,

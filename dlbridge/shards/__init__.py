@@ -59,7 +59,8 @@ def from_shards(
         the device that its part is for is shared as :func:`convert` shares it; others are copied there.
     like
         How the parts lie: a ``jax.sharding.Sharding``, or an array that lies so, a ``jax.Array`` or a ``DTensor``. The
-        result is of its library. Where several devices have the same part, one of it is enough.
+        result is of its library. Where several devices have the same part, one of it is enough, and
+        several are believed to be equal.
     shape : sequence of int, optional
         The shape of the whole. By default it is that of ``like``, or what the parts of this process span.
     **keywords

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import operator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from dlbridge._core.calls import OF_TREES, check_keywords
+from dlbridge._core.calls import check_keywords
+from dlbridge._core.route import target_name
 from dlbridge.convert import convert
 from dlbridge.errors import ConversionError, DLBridgeError, UnsupportedError, full_name, refusal, shown
+from dlbridge.explain import explain
 from dlbridge.libraries.library import Facts, Layout, function_for
 
 Index = tuple[slice, ...]
@@ -15,10 +20,11 @@ Index = tuple[slice, ...]
 
 def shards(x: object, to: Any, keywords: dict[str, Any]) -> list[tuple[Index, Any]]:
     check_options("shards", keywords)
+    target_name(to)
     parts = Facts(type(x)).shards
     if parts is None:
-        made = convert(x, to, **keywords)
-        return [(whole(getattr(x, "shape", ()) or getattr(made, "shape", ())), made)]
+        shape = explain(x, "dlbridge").shape or ()
+        return [(tuple(slice(0, extent) for extent in shape), convert(x, to, **keywords))]
     return [(index, converted("shards", index, part, to, **keywords)) for index, part in parts(x)]
 
 
@@ -33,23 +39,41 @@ def from_shards(
                       "pass a jax.sharding.Sharding, a jax.Array, or a DTensor")
     layout: Layout = read(like)
     given = [checked(part) for part in parts]
-    extents = tuple(shape) if shape is not None else layout.shape if layout.shape is not None else spanned(given)
-    places = [(device, explicit(index, extents)) for device, index in layout.places(extents)]
+    extents = layout.shape if layout.shape is not None else None
+    if shape is not None:
+        extents = tuple(map(operator.index, shape))
+    extents = spanned(given) if extents is None else extents
+    with words_of(layout.library):
+        places = [(device, explicit(index, extents)) for device, index in layout.places(extents)]
     arrays = by_index(given, extents)
-    check_same(arrays.keys(), [index for _, index in places])
-    made = []
+    check_same(arrays, places)
+    made: list[Any] = []
     for device, index in places:
-        several = arrays[index]
-        part = several.pop(0) if len(several) > 1 else several[0]       # one may be for several devices
-        made.append(converted("from_shards", index, part, layout.library, device=device, **keywords))
-    return layout.put_together(extents, made)
+        part = next((part for part in arrays[index] if getattr(part, "device", None) == device), arrays[index][0])
+        array = converted("from_shards", index, part, layout.library, device=device, **keywords)
+        check_part(index, array, made)
+        made.append(array)
+    with words_of(layout.library):
+        return layout.put_together(extents, made)
+
+
+@contextmanager
+def words_of(library: str) -> Iterator[None]:
+    """Errors of a library, said as dlbridge's."""
+    try:
+        yield
+    except (DLBridgeError, MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        text = f"{type(error).__qualname__}: {str(error).partition(chr(10))[0]}"
+        raise refusal(ConversionError, "from_shards", library, text, "was raised by the library",
+                      "its message says what it needs") from error
 
 
 def check_options(call: str, keywords: dict[str, Any]) -> None:
-    check_keywords(call, (), keywords)
     if "device" in keywords:
-        raise TypeError(f"{call}: device: is that of each part (leave it out; it may be any of "
-                        f"{', '.join(name for name in OF_TREES if name != 'device')})")
+        raise TypeError(f"{call}: device: is that of each part (leave it out)")
+    check_keywords(call, (), keywords)
 
 
 def converted(call: str, index: Any, part: Any, to: Any, **keywords: Any) -> Any:
@@ -62,32 +86,43 @@ def converted(call: str, index: Any, part: Any, to: Any, **keywords: Any) -> Any
 
 # ---- indices ---------------------------------------------------------------------------------------------------------
 
-def check_same(given: Collection[Any], wanted: list[Any]) -> None:
+def check_same(given: dict[Any, list[Any]], places: list[tuple[Any, Any]]) -> None:
     """Check that no part is missing, and that each is one of the layout's, so that none overlaps another."""
-    for index in given:
+    wanted = Counter(index for _, index in places)
+    for index, arrays in given.items():
         if index not in wanted:
+            some = ", ".join(written(each) for each in list(wanted)[:8]) or "none"
             raise refusal(ConversionError, "from_shards", "index", written(index), "is that of no part of like here",
-                          f"pass {', '.join(dict.fromkeys(map(written, wanted))) or 'none'}")
+                          f"pass {some}{', …' if len(wanted) > 8 else ''}")
+        if len(arrays) > wanted[index]:
+            raise refusal(ConversionError, "from_shards", "index", written(index), f"is there {len(arrays)} times, for "
+                          f"{wanted[index]} devices", "pass each part once")
     for index in wanted:
         if index not in given:
             raise refusal(ConversionError, "from_shards", "index", written(index), "is missing",
                           "pass an array for each index")
 
 
+def check_part(index: Any, array: Any, others: list[Any]) -> None:
+    extents = tuple(stop - start for start, stop in index)
+    if tuple(array.shape) != extents:
+        raise refusal(ConversionError, "from_shards", "part", written(index),
+                      f"has the shape {tuple(array.shape)}, and not {extents}", "pass the part of this index")
+    if others and others[0].dtype != array.dtype:
+        raise refusal(ConversionError, "from_shards", "part", written(index),
+                      f"is of {array.dtype}, and others are of {others[0].dtype}", "pass parts of one dtype")
+
+
 def checked(part: Any) -> tuple[Index, Any]:
     try:
         index, array = part
         if all(isinstance(each, slice) and each.step in (None, 1) for each in index):
-            return tuple(index), array
+            ends = [[None if end is None else operator.index(end) for end in (each.start, each.stop)] for each in index]
+            return tuple(slice(*each) for each in ends), array
     except (TypeError, ValueError):
         pass
     raise refusal(ConversionError, "from_shards", "part", shown(part), "is no pair of slices and an array",
                   "pass ((slice(0, 2), slice(0, 3)), array), as dlbridge.shards gives it")
-
-
-def whole(shape: Sequence[Any]) -> Index:
-    """The index of all; an axis may be ragged."""
-    return tuple(slice(0, extent) if isinstance(extent, int) else slice(None) for extent in shape)
 
 
 def explicit(index: Index, shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -110,17 +145,14 @@ def spanned(parts: list[tuple[Index, Any]]) -> tuple[int, ...]:
 
 
 def by_index(parts: list[tuple[Index, Any]], shape: Sequence[int]) -> dict[Any, list[Any]]:
-    """The arrays of each index, once their shapes are what the indices say."""
+    """The arrays of each index."""
     found: dict[Any, list[Any]] = {}
     for index, array in parts:
         if len(index) != len(shape):
             raise refusal(ConversionError, "from_shards", "index", written(index), f"is not of {len(shape)} axes",
                           "pass a slice for each axis")
-        place = explicit(index, shape)
-        extents = tuple(stop - start for start, stop in place)
-        of_array = getattr(array, "shape", None)
-        if of_array is not None and tuple(of_array) != extents:
-            raise refusal(ConversionError, "from_shards", "part", written(index),
-                          f"has the shape {tuple(of_array)}, and not {extents}", "pass the part of this index")
-        found.setdefault(place, []).append(array)
+        if any(each.stop is not None and each.stop > extent for each, extent in zip(index, shape, strict=True)):
+            raise refusal(ConversionError, "from_shards", "index", written(index),
+                          f"is beyond the shape {tuple(shape)}", "pass shape=, or slices within it")
+        found.setdefault(explicit(index, shape), []).append(array)
     return found

@@ -246,6 +246,12 @@ def test_what_is_missing_outside_of_a_slice_does_not_count():
         dlbridge.convert(deep[:1], "pyarrow", copy=True)
     with pytest.raises(dlbridge.ConversionError, match="elements have no value"):
         dlbridge.convert(deep[2:], "pyarrow", copy=True)
+    deeper = arrow.array([[[1.0, None]], [[2.0]]])[1:]
+    assert dlbridge.convert(deeper, "pyarrow", copy=True).to_pylist() == [[[2.0]]]
+    fixed = arrow.array([[[1, None], [3, 4]], [[5, 6]]], arrow.list_(arrow.list_(arrow.float64(), 2)))
+    assert rows_of(dlbridge.convert(fixed[1:], "torch")) == [[[5, 6]]]
+    with pytest.raises(dlbridge.ConversionError, match="elements have no value"):
+        dlbridge.convert(fixed, "torch")
     wrong = lists_with([0, -7, 3], (1.0, None, 3.0))
     with pytest.raises(dlbridge.ConversionError, match="elements have no value"):
         dlbridge.convert(wrong[1:], "torch")

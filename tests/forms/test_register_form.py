@@ -102,18 +102,38 @@ def test_subclasses_and_sources_alone(register):
     assert dlbridge.convert(own, "torch").to_dense().tolist() == matrix().toarray().tolist()
     with pytest.raises(dlbridge.UnsupportedError, match="convert: to "):
         dlbridge.convert(matrix(), Matrix)
+    with pytest.raises(dlbridge.UnsupportedError) as caught:
+        dlbridge.convert(own, "numpy")
+    assert eval(caught.value.hint.removeprefix("pass ").partition(", or")[0], {
+        "x": own, "dlbridge": dlbridge}).tolist() == matrix().toarray().tolist()
     register("csr", Matrix, vars, Matrix)
     assert type(dlbridge.convert(matrix(), Matrix)) is Matrix
+    with pytest.raises(dlbridge.ConversionError, match=r"Matrix: to .*Own: is a class below .*Matrix, which was reg"):
+        dlbridge.convert(matrix(), Own)
     register("csc", Matrix, vars, Matrix)               # the last one counts
     assert type(dlbridge.convert(matrix().tocsc(), Matrix)) is Matrix
     with pytest.raises(dlbridge.ConversionError, match=r"Matrix: form csr: is none that Matrix has; .* \(pass x.tocsc"):
         dlbridge.convert(matrix(), Matrix)
 
 
+def test_a_class_whose_module_is_not_imported(register, monkeypatch):
+    class Gone(Matrix):
+        pass
+
+    monkeypatch.setattr(Gone, "__module__", "gone.module")
+    register("csr", Gone, vars, Gone)
+    own = dlbridge.convert(matrix(), Gone)
+    assert dlbridge.convert_tree([own], "torch")[0].to_dense().tolist() == matrix().toarray().tolist()
+
+
 def test_what_functions_of_a_user_do_wrong(register):
     register("csr", Matrix, lambda array: {"data": array.data}, Matrix)
     own = Matrix(data=np.ones(1))
     with pytest.raises(dlbridge.ConversionError, match=r"csr: parts .*: are no dictionary of shape, data, indices"):
+        dlbridge.convert(own, "torch")
+    assert dlbridge.explain(own, "torch").action == "refuse"
+    register("csr", Matrix, lambda array: array.nothing, Matrix)
+    with pytest.raises(dlbridge.ConversionError, match=r"csr: take_apart .*Matrix: raised AttributeError"):
         dlbridge.convert(own, "torch")
     assert dlbridge.explain(own, "torch").action == "refuse"
     register("csr", Matrix, vars, lambda **parts: 1 / 0)
@@ -135,6 +155,11 @@ def test_what_functions_of_a_user_do_wrong(register):
     (("csr", Matrix, vars), {"index_types": "int32"}, "index_types 'int32': is one string"),
     (("csr", Matrix, vars), {"index_types": ["int16"]}, r"index_types \['int16'\]: is not known"),
     (("csr", Matrix, vars), {"parts_of": "nothing"}, None),
+    (("csr", Matrix, vars), {"parts_of": np}, "parts_of .*: is no name"),
+    (("csr", Matrix, vars), {"coordinates": "rows"}, 'coordinates .*: are parts of "coo" alone'),
+    (("masked", Matrix, vars), {}, "form 'masked': is none of"),
+    (("csr", object, vars), {}, "array_type .*: is no class of yours"),
+    (("csr", np.ndarray, vars), {}, "array_type .*: is of a library that dlbridge knows"),
 ])
 def test_what_is_wrong_in_a_call(register, arguments, options, message):
     with pytest.raises((TypeError, ValueError, dlbridge.UnsupportedError),

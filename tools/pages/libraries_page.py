@@ -118,6 +118,7 @@ SOURCE_FACTS = {
     "made_like": 'results are like it with `returns="like"`',
     "bytes_in_buffer": "its buffer is read with dtype= and shape=",
     "pinned_memory": "is asked whether it is in pinned memory",
+    "has_mask": "may have a mask, for types that are named",
     "shards": "its parts are given by `dlbridge.shards`",
     "form_name": "may be several arrays, each of which is converted",
 }

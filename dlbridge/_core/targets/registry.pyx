@@ -137,9 +137,13 @@ def _by_type(kind):
 def _by_form(to):
     """The target that has arrays of several arrays which ``to`` is for, as torch.sparse_csr is; or None."""
     for base in (to if isinstance(to, type) else type(to)).__mro__:
-        target = _by_module(top_module(base))
+        root = top_module(base)
+        target = _by_module(root)
         if target is not None and library().form_meant(target.facts, to) is not None:
             return target
+        facts = library().library_of(root)
+        if target is None and facts is not None and library().form_meant(facts, to) is not None:
+            return cached_target(unnamed, facts._replace(delivery="forms"))     # of what is a source otherwise
     return None
 
 

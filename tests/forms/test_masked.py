@@ -1,0 +1,184 @@
+"""Arrays with a mask, where ``to`` names a type that has one: values and mask from library to library."""
+
+import numpy as np
+import pytest
+
+import dlbridge
+
+pytestmark = [pytest.mark.needs("torch", "pyarrow"),
+              pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors is in prototype")]
+VALUES = np.array([1.0, 2.0, 3.0])
+MASK = np.array([True, False, False])
+
+
+def masked(mask=True):
+    return np.ma.MaskedArray(VALUES.copy(), MASK.copy() if mask else np.ma.nomask)
+
+
+def masked_tensor():
+    import torch
+
+    return torch.masked.masked_tensor(torch.from_numpy(VALUES), torch.tensor([False, True, True]))
+
+
+def nulls():
+    import pyarrow
+
+    return pyarrow.array([None, 2.0, 3.0])
+
+
+def chunks():
+    import pyarrow
+
+    return pyarrow.chunked_array([[None], [2.0, 3.0]], pyarrow.float64())
+
+
+def kinds():
+    import pyarrow
+    import torch
+
+    return [np.ma.MaskedArray, torch.masked.MaskedTensor, pyarrow.DoubleArray]
+
+
+def values_of(array):
+    """The values, with None where there is none."""
+    if hasattr(array, "get_mask"):
+        pairs = zip(array.get_data().tolist(), array.get_mask().tolist(), strict=True)
+        return [value if valid else None for value, valid in pairs]
+    return array.to_pylist() if hasattr(array, "to_pylist") else array.tolist()
+
+
+@pytest.mark.parametrize("make", [masked, masked_tensor, nulls, chunks])
+@pytest.mark.parametrize("place", range(3))
+def test_each_into_each_type(make, place):
+    kind = kinds()[place]
+    made = dlbridge.convert(make(), kind)
+    assert isinstance(made, kind)
+    assert values_of(made) == [None, 2, 3]
+    again = dlbridge.convert(make(), kind, copy=True)
+    assert values_of(again) == [None, 2, 3]
+
+
+@pytest.mark.parametrize("make", [masked, masked_tensor, nulls, chunks])
+@pytest.mark.parametrize("to", ["numpy", "torch", "pyarrow", pytest.param("jax", marks=pytest.mark.needs("jax")),
+                                "memoryview"])
+def test_a_name_refuses_a_mask(make, to):
+    array = make()
+    if to == {"masked_tensor": "torch", "nulls": "pyarrow", "chunks": "pyarrow"}.get(make.__name__):
+        assert values_of(dlbridge.convert(array, to)) == [None, 2, 3]
+        return
+    with pytest.raises(dlbridge.DLBridgeError, match=r"mask|have no value"):
+        dlbridge.convert(array, to)
+
+
+def test_the_values_are_shared():
+    import pyarrow
+    import torch
+
+    array = masked()
+    lists = dlbridge.convert(array, pyarrow.DoubleArray, readonly="share")
+    plan = dlbridge.explain(array, pyarrow.DoubleArray)
+    assert plan.leaves["mask"].reason == "its mask gets eight elements in a byte"
+    assert lists.to_pylist() == [None, 2, 3]
+    source = nulls()
+    back = dlbridge.convert(source, np.ma.MaskedArray)
+    assert back.data.ctypes.data == source.buffers()[1].address
+    assert not back.data.flags.writeable
+    assert dlbridge.explain(source, np.ma.MaskedArray).leaves["values"].action == "share"
+    assert dlbridge.explain(source, np.ma.MaskedArray).leaves["mask"].reason == "its mask has eight elements in a byte"
+    with pytest.raises(dlbridge.CopyRequiredError, match="masked: part mask: its mask has eight elements in a byte"):
+        dlbridge.convert(source, np.ma.MaskedArray, copy=False)
+    tensor = masked_tensor()
+    there = dlbridge.convert(tensor, np.ma.MaskedArray)
+    assert there.data.ctypes.data == tensor.get_data().data_ptr()
+    assert dlbridge.explain(tensor, np.ma.MaskedArray).leaves["mask"].reason == "its mask says the opposite"
+    plan = dlbridge.explain(array, torch.masked.MaskedTensor)
+    assert {name: part.reason for name, part in plan.leaves.items()} == dict.fromkeys(
+        ("values", "mask"), "a MaskedTensor copies what it is made of")
+    with pytest.raises(dlbridge.CopyRequiredError, match="a MaskedTensor copies what it is made of"):
+        dlbridge.convert(array, torch.masked.MaskedTensor, copy=False)
+    there = dlbridge.convert(array, torch.masked.MaskedTensor)
+    array.data[1] = 9
+    assert values_of(there) == [None, 2, 3]
+
+
+def test_own_types_and_arrays_without_a_mask():
+    import pyarrow
+    import torch
+
+    array, tensor, values = masked(), masked_tensor(), nulls()
+    assert dlbridge.convert(array, np.ma.MaskedArray) is array
+    assert dlbridge.convert(array, array) is array
+    assert dlbridge.convert(tensor, torch.masked.MaskedTensor) is tensor
+    assert dlbridge.convert(values, pyarrow.DoubleArray) is values
+    copy = dlbridge.convert(array, np.ma.MaskedArray, copy=True)
+    copy[1] = 9
+    copy.mask[2] = True
+    assert array.tolist() == [None, 2, 3]
+    for source in masked(False), VALUES, torch.from_numpy(VALUES), pyarrow.array(VALUES), memoryview(VALUES):
+        for kind in kinds():
+            made = dlbridge.convert(source, kind, readonly="share")
+            assert isinstance(made, kind)
+            assert values_of(made) == [1, 2, 3]
+            assert dlbridge.explain(source, kind, readonly="share").action != "refuse"
+    made = dlbridge.convert(VALUES, np.ma.MaskedArray)
+    assert type(made) is np.ma.MaskedArray
+    assert np.shares_memory(made.data, VALUES)
+    with pytest.raises(dlbridge.CopyRequiredError, match="a MaskedTensor copies"):
+        dlbridge.convert(VALUES, torch.masked.MaskedTensor, copy=False)
+
+
+def test_more_axes_and_types():
+    import pyarrow
+    import torch
+
+    table = np.ma.MaskedArray(np.arange(6, dtype="i4").reshape(2, 3), [[True, False, False]] * 2)
+    made = dlbridge.convert(table, torch.masked.MaskedTensor)
+    assert made.get_data().tolist() == table.data.tolist()
+    assert made.get_mask().tolist() == (~table.mask).tolist()
+    assert dlbridge.convert(made, np.ma.MaskedArray).tolist() == table.tolist()
+    with pytest.raises(dlbridge.ConversionError, match=r"masked: shape \(2, 3\): is not of one axis, .* \(pass x.ra"):
+        dlbridge.convert(table, pyarrow.Int32Array)
+    assert dlbridge.convert(table.ravel(), pyarrow.Int32Array).to_pylist() == [None, 1, 2, None, 4, 5]
+    number = np.ma.MaskedArray(5.0, True)
+    assert dlbridge.convert(number, np.ma.MaskedArray, copy=True).tolist() is None
+    with pytest.raises(dlbridge.ConversionError, match="MaskedTensor"):
+        dlbridge.convert(np.ma.MaskedArray(np.ones(2, complex), [True, False]), torch.masked.MaskedTensor)
+    backwards = dlbridge.convert(masked()[::-1], pyarrow.DoubleArray)
+    assert backwards.to_pylist() == [3, 2, None]
+    sliced = dlbridge.convert(nulls()[1:], np.ma.MaskedArray)
+    assert sliced.tolist() == [2, 3]
+    late = pyarrow.array([1.0, 2.0, None, 4.0])[1:]
+    assert dlbridge.convert(late, np.ma.MaskedArray).tolist() == [2, None, 4]
+    many = np.ma.MaskedArray(np.arange(100.0), np.arange(100) % 7 == 0)
+    assert dlbridge.convert(many, pyarrow.DoubleArray).to_pylist() == many.tolist()
+
+
+def test_masks_that_are_wrong():
+    import torch
+
+    fields = np.ma.MaskedArray(np.zeros(2, [("a", "f4")]), [(True,), (False,)])
+    with pytest.raises(dlbridge.DLBridgeError):
+        dlbridge.convert(fields, torch.masked.MaskedTensor)
+    tensor = masked_tensor()
+    tensor._masked_mask = torch.tensor([True, False])
+    with pytest.raises(dlbridge.ConversionError, match=r"masked: mask \(2,\): is not the shape of the values, \(3,\)"):
+        dlbridge.convert(tensor, np.ma.MaskedArray)
+    tensor._masked_mask = torch.tensor([1, 0, 1])
+    with pytest.raises(dlbridge.ConversionError, match="masked: mask int64: is no type of masks"):
+        dlbridge.convert(tensor, np.ma.MaskedArray)
+    wanted = torch.masked.masked_tensor(torch.ones(2), torch.tensor([True, False]), requires_grad=True)
+    with pytest.raises(dlbridge.ConversionError, match="requires_grad True"):
+        dlbridge.convert(wanted, np.ma.MaskedArray)
+    assert dlbridge.convert(wanted, np.ma.MaskedArray, detach=True).tolist() == [1, None]
+
+
+def test_results_are_like_arrays_with_masks():
+    twice = dlbridge.accepts("torch", returns="like")(lambda x: x * 2)
+    result = twice(masked(False))
+    assert type(result) is np.ma.MaskedArray
+    assert result.tolist() == [2, 4, 6]
+    with pytest.raises(dlbridge.UnsupportedError, match="hides 1 of 3 values"):
+        twice(masked())
+    with pytest.raises(dlbridge.UnsupportedError, match="hides 1 of 3 values"):
+        dlbridge.convert_tree({"x": masked()}, "torch")
