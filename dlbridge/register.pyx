@@ -105,9 +105,10 @@ def register_form(form, array_type, take_apart, put_together=None, *, parts_of="
     forms = [name for name in library().PARTS if name != "masked"]
     if not isinstance(form, str) or form not in forms:
         raise ValueError(f"register_form: form {shown(form)}: is none of {', '.join(forms)} (pass one)")
-    if not isinstance(array_type, type) or array_type.__module__ == "builtins":
+    if not isinstance(array_type, type) or getattr(builtins, array_type.__name__, None) is array_type:
         raise TypeError(f"register_form: array_type {shown(array_type)}: is no class of yours (pass the class itself)")
-    if library().library_of(top_module(array_type)) is not None:
+    known_library = library().library_of(top_module(array_type))
+    if known_library is not None and known_library.name != "dlbridge":
         raise ValueError(f"register_form: array_type {shown(array_type)}: is of a library that dlbridge knows (pass a "
                          "class of your own)")
     for name, function in (("take_apart", take_apart), ("put_together", put_together)):

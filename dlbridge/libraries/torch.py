@@ -222,7 +222,7 @@ def slices_here(tensor: Any, shape: tuple[int, ...]) -> tuple[slice, ...] | None
             first = min(start + place * chunk, stop)
             spans[placement.dim] = first, min(first + chunk, stop)
         elif not placement.is_replicate():
-            raise refusal(ConversionError, "shards", "placement", placement, "is no Shard, of which each rank has a part",
+            raise refusal(ConversionError, "shards", "placement", placement, "is no Shard, of which a rank has a part",
                           "pass x.redistribute(placements=[torch.distributed.tensor.Replicate()] * x.device_mesh.ndim)")
     return tuple(slice(*span) for span in spans)
 

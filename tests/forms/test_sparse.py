@@ -480,15 +480,21 @@ def test_a_tensor_that_would_end_the_process_is_refused():
 
 def test_shapes_beyond_int32():
     """Indices that int32 cannot hold stay int64, and are refused where a library has no int64."""
+    import jax
+
     sparse = scipy_sparse()
     far = sparse.coo_array((np.ones(1, "f4"), ([0], [2**40])), (2, 2**41))
     there = dlbridge.convert(far, "torch")
     assert there._indices()[1, 0] == 2**40
-    with pytest.raises(dlbridge.ConversionError, match=r"shape \(2, 2199023255552\): is too large for .* \(call jax"):
+    with jax.enable_x64(False), pytest.raises(
+            dlbridge.ConversionError, match=r"shape \(2, 2199023255552\): is too large for .* \(call jax"):
         dlbridge.convert(far, "jax")
+    with jax.enable_x64(True):
+        assert dlbridge.convert(far, "jax").indices.dtype == "int64"
     rows = sparse.csr_array((np.ones(1, "f4"), np.array([2**40]), np.array([0, 1])), (1, 2**41))
     assert dlbridge.convert(dlbridge.convert(rows, "torch"), "scipy").indices.tolist() == [2**40]
-    with pytest.raises(dlbridge.ConversionError, match=r"csr: shape \(1, 2199023255552\): is too large for"):
+    with jax.enable_x64(False), pytest.raises(
+            dlbridge.ConversionError, match=r"csr: shape \(1, 2199023255552\): is too large for"):
         dlbridge.convert(rows, "jax")
 
 
