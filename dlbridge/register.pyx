@@ -108,7 +108,7 @@ def register_form(form, array_type, take_apart, put_together=None, *, parts_of="
     if not isinstance(array_type, type) or getattr(builtins, array_type.__name__, None) is array_type:
         raise TypeError(f"register_form: array_type {shown(array_type)}: is no class of yours (pass the class itself)")
     known_library = library().library_of(top_module(array_type))
-    if known_library is not None and known_library.name != "dlbridge":
+    if known_library is not None and known_library.name not in ("builtins", "dlbridge"):
         raise ValueError(f"register_form: array_type {shown(array_type)}: is of a library that dlbridge knows (pass a "
                          "class of your own)")
     for name, function in (("take_apart", take_apart), ("put_together", put_together)):
