@@ -2,11 +2,12 @@
 
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport Request
+from dlbridge._core.route cimport Route
 
 
 # Acquires src; bytes may be seen with another dtype or shape.
-cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape, const Request* request) except NULL
-cdef int refuse_several(tuple offers, object src, str field, object value) except -1
+cdef Managed* acquire_seen(Route route, object src, object dtype, object shape, const Request* request) except NULL
+cdef int refuse_several(Route route, object src, str field, object value) except -1
 # Compact memory of the host for a shape and a dtype that a user gave: its description alone, without memory.
 cdef Managed* described_by(str stage, object shape, object dtype) except NULL
 cdef object convert_seen(object src, object to, object dtype, object shape, Request* request)

@@ -199,30 +199,33 @@ cdef object convert_seen(object src, object to, object dtype, object shape, Requ
     cdef Route route = route_to(src, to, request)
     if route.already and route.target.hosts > 1:
         note_device(src, route, request)
-    return deliver_out_of_line(acquire_seen(route.offers, src, dtype, shape, request), route.target, request, None)
+    return deliver_out_of_line(acquire_seen(route, src, dtype, shape, request), route.target, request, None)
 
 
-cdef int refuse_several(tuple offers, object src, str field, object value) except -1:
-    """Refuse what is for one array, of an array that is several arrays."""
-    name = (<Offer> offers[0]).facts.form_name
-    if name is not None and name(src) is not None:
+cdef int refuse_several(Route route, object src, str field, object value) except -1:
+    """Refuse what is for one array, where either is an array that is several arrays."""
+    name = (<Offer> route.offers[0]).facts.form_name
+    several = full_name(type(src)) if name is not None and name(src) is not None else None
+    if several is None and route.wants_form:
+        several = full_name(route.forms.kind) if isinstance(route.forms.kind, type) else str(route.forms.kind)
+    if several is not None:
         raise refusal(ConversionError, "convert", field, shown(value, str),
-                      f"is for one array, and {full_name(type(src))} is several", f"leave out {field}=")
+                      f"is for one array, and {several} is several", f"leave out {field}=")
 
 
-cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape, const Request* request) except NULL:
+cdef Managed* acquire_seen(Route route, object src, object dtype, object shape, const Request* request) except NULL:
     cdef AskedLayout described
     cdef Managed* managed
     if dtype is None and shape is None:
-        return acquire_by(offers, src, request)
-    refuse_several(offers, src, "shape" if dtype is None else "dtype", shape if dtype is None else dtype)
+        return acquire_by(route.offers, src, request)
+    refuse_several(route, src, "shape" if dtype is None else "dtype", shape if dtype is None else dtype)
     read_description(dtype, shape, &described)
     if dtype is not None and shape is not None:
-        has_bytes = (<Offer> offers[len(offers) - 1]).facts.bytes_in_buffer
+        has_bytes = (<Offer> route.offers[len(route.offers) - 1]).facts.bytes_in_buffer
         if has_bytes is not None and has_bytes(src):
             return seen_as(acquire(memoryview(src), request), dtype, shape, &described)
     try:
-        managed = acquire_by(offers, src, request)
+        managed = acquire_by(route.offers, src, request)
     except ConversionError as error:
         memory = memory_beside(error, src, row_name(described.row), shape)
         if memory is None:

@@ -24,11 +24,13 @@ import numpy as np
 from dlbridge._core.described import new_tensor_of
 from dlbridge._core.targets.importer import UNTOUCHED
 from dlbridge.errors import ConversionError, CopyRequiredError, DLBridgeError, full_name, refusal, shown
-from dlbridge.libraries.library import PARTS, libraries
+from dlbridge.libraries.library import PARTS, Form, libraries
 
 cdef str UNSORTED = "elements are out of order, or there more than once"
 cdef str SWAPPED_BYTES = "byte order is not this machine's"
 cdef str OPPOSITE = "its mask says the opposite"
+# How an array without a mask is taken apart for a type that has one.
+cdef object WITHOUT_MASK = Form((), lambda array: ((), [array, None]), None, "", "", "x")
 cdef str ONE_ARRAY = "one array for all axes"
 cdef Request SHARING = NOTHING_ASKED    # of what was made here
 SHARING.readonly = READONLY_SHARE
@@ -68,8 +70,6 @@ cdef object convert_form(object src, Route route, const Request* request):
     name = form_name(src, route)
     if name is None and not route.wants_form:
         return convert_by_route(src, route, request)
-    if name is None and route.forms.wanted == "masked":
-        return without_mask(src, route, request)
     if (route.already or route.wants_form) and is_own(name, route):
         kept = kept_or_copied(src, name, route, request)
         if kept is not None:
@@ -96,22 +96,6 @@ cdef object convert_form(object src, Route route, const Request* request):
         raise wrap_error(route.target, error) from error
 
 
-cdef object without_mask(object src, Route route, const Request* request):
-    """An array of a type that has a mask, of one that has none."""
-    cdef Request asked = request[0]
-    facts = route.forms.target
-    form = facts.forms["masked"]
-    if form.copies and request.copy == COPY_NEVER:
-        raise refusal(CopyRequiredError, "masked", "type", full_name(route.forms.kind), form.copies, "pass copy=None")
-    values = convert_to(src, facts.parts_of or facts.name, &asked)
-    try:
-        return form.put_together(route.forms.kind, values.shape, [values, None], False, False)
-    except UNTOUCHED:
-        raise
-    except Exception as error:
-        raise wrap_error(route.target, error) from error
-
-
 cdef str form_name(object src, Route route):
     name = route.form_name(src)
     return name if name is None or type(name) is str else shown(name, str)
@@ -120,29 +104,39 @@ cdef str form_name(object src, Route route):
 cdef bint is_own(str name, Route route) except -1:
     """Whether several arrays are what is asked for: of the type, or of the layout."""
     between = route.forms
+    if between.wanted == "masked":
+        return route.already
     return name is not None and (route.already or name == between.wanted and between.source is between.target
                                  and not isinstance(between.kind, type))
 
 
 cdef object kept_or_copied(object src, str name, Route route, const Request* request):
     """What is asked for, itself or as its own library copies it; None where it is taken apart for that."""
-    facts = route.target.facts
     if request.has_device and not is_there(src, name, route, request):
         return None
-    if name == "masked" and request.copy == COPY_ALWAYS:
-        return None             # a clone of the whole may leave the mask behind
     if request.copy != COPY_ALWAYS and (request.copy != COPY_UNLESS_CONSTANT or is_immutable(route.target)):
         return src
-    if facts.duplicate is None and facts.clone is None:
+    duplicate = duplicate_of(route)
+    if duplicate is None:
         return None
     if is_watched():
         note_clone(src, NULL, route.target.called, request.copy == COPY_UNLESS_CONSTANT)
-    return facts.duplicate.value(src) if facts.duplicate is not None else facts.clone.value(src, request.detach)
+    return duplicate(src, request.detach)
+
+
+cdef object duplicate_of(Route route):
+    """How a library copies what is asked for; a clone of an array with a mask may leave that behind."""
+    facts = route.target.facts
+    if route.forms.wanted == "masked":
+        return facts.forms["masked"].duplicate
+    if facts.duplicate is not None:
+        return lambda array, detach: facts.duplicate.value(array)
+    return facts.clone.value if facts.clone is not None else None
 
 
 cdef bint is_there(object src, str name, Route route, const Request* request) except -1:
     """Whether several arrays are on the device that is asked for; what is not taken apart is on the host."""
-    form = route.forms.source.forms.get(name)
+    form = route.forms.target.forms["masked"] if name is None else route.forms.source.forms.get(name)
     return is_on(None if form is None else form.elements(src), route.target.hosts, &request.device)
 
 
@@ -160,13 +154,10 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
     name = form_name(src, route)
     if name is None and not route.wants_form:
         return None
-    if name is None and route.forms.wanted == "masked":
-        copies = route.forms.target.forms["masked"].copies
-        return route.forms.target.parts_of or route.forms.target.name, [("values", src, copies)]
     if is_own(name, route) and (not request.has_device or is_there(src, name, route, request)):
         if request.copy != COPY_ALWAYS:
             return "", []
-        if route.target.facts.duplicate is not None or route.target.facts.clone is not None:
+        if duplicate_of(route) is not None:
             return "", None
     way = way_of(src, name, route)
     if request.detach and way.detached is not None:
@@ -194,8 +185,14 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
 cdef Way new_way(object src, str name, Route route):
     cdef Way way = Way.__new__(Way)
     between = route.forms
-    form = find_form(src, name, between)
-    source = between.source.forms[name]
+    if name is None and between.wanted == "masked":
+        form, source = between.target.forms["masked"], WITHOUT_MASK
+        name = "masked"
+        if form.detached is not None and route.target.owns(src):
+            source = source._replace(detached=form.detached)
+    else:
+        form = find_form(src, name, between)
+        source = between.source.forms[name]
     way.form, way.take_apart, way.dense = name, source.take_apart, made_dense(source, src)
     way.source_coordinates, way.target_coordinates = source.coordinates, form.coordinates
     way.detached, way.copied = source.detached, source.copied
@@ -206,7 +203,7 @@ cdef Way new_way(object src, str name, Route route):
     way.ragged_axes, way.any_start, way.compact_indices = form.ragged_axes, form.any_start, form.compact_indices
     way.slices_copy = source.slices_copy
     way.opposite = source.valid != form.valid
-    way.mask_changes = source.unpacked or form.packed or (OPPOSITE if way.opposite else "")
+    way.mask_changes = form.copies or source.unpacked or form.packed or (OPPOSITE if way.opposite else "")
     way.masks_of, way.copies = form.masks_of or way.to, form.copies
     way.dense_axes, way.canonical, way.ordered = form.dense_axes, form.canonical, source.ordered
     way.beyond, way.checks = source.beyond, form.checks_indices
@@ -301,7 +298,7 @@ cdef list convert_each(Apart apart, Way way, const Request* request):
     cdef Seen part
     cdef list made = [convert_data(apart.data, way, request)]
     if apart.form == "masked":
-        made.append(convert_mask(apart.indices[0], way, request))
+        made.append(convert_mask(apart.indices[0], way, request) if apart.indices else None)
         return made
     wanted = index_type(apart, way)
     if apart.form == "coo":

@@ -64,7 +64,7 @@ cdef Apart taken_apart(str form, str coordinates, object shape, list parts, str 
         check_ragged(apart)
         return apart
     if form == "masked":
-        apart.indices = [seen(form, names[1], parts[1])]
+        apart.indices = [] if parts[1] is None else [seen(form, names[1], parts[1])]
         check_mask(apart)
         return apart
     apart.shape = checked_shape(form, shape)
@@ -263,9 +263,12 @@ cdef int check_ragged(Apart apart) except -1:
 
 
 cdef int check_mask(Apart apart) except -1:
-    cdef Seen mask = apart.indices[0]
+    cdef Seen mask
     apart.shape, apart.count = managed_shape(apart.data.managed), -1
     apart.indexed = len(apart.shape)
+    if not apart.indices:
+        return 0
+    mask = apart.indices[0]
     check_device(mask, apart.data)
     if get_row(mask.managed.row).kind != c"b":
         raise refusal(ConversionError, apart.form, mask.name, row_name(mask.managed.row), "is no type of masks, which "

@@ -49,9 +49,9 @@ def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, det
     if out is src and dtype is None and shape is None:
         managed_release(acquire_out(out, route.target, &request))
         return out
-    refuse_several(route.offers, src, "out", full_name(type(out)))
+    refuse_several(route, src, "out", full_name(type(out)))
     check_out_type(out, route.target, &request)
-    source = acquire_seen(route.offers, src, dtype, shape, &request)
+    source = acquire_seen(route, src, dtype, shape, &request)
     try:
         check_reach(source, &request)
         if is_unordered(&request) and is_pinned(source.abi.dl_tensor.device.device_type):

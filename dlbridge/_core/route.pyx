@@ -193,6 +193,8 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
         replicas = replicas_of(array, offer)
         if replicas:
             return find_device(replicas[0], hosts, out)
+        if offer.facts.has_mask is not None and offer.facts.why_unasked():
+            return find_device(offer.facts.library_of_masks().forms["masked"].elements(array), hosts, out)
         refused = (unsupported(array, offer.facts) if offer.facts.why_unasked() else
                    refusal_by_facts(array, offer.facts, "convert"))
         if refused is None:

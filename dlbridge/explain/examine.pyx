@@ -44,7 +44,7 @@ def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narr
         facts["action"] = "return"
         facts["reason"] = f"src is of {route.target.name}'s own type already"
         return False
-    managed = acquire_seen(route.offers, src, dtype, shape, &request)
+    managed = acquire_seen(route, src, dtype, shape, &request)
     try:
         state_memory(facts, managed)
         if dtype is not None or shape is not None:
@@ -78,7 +78,7 @@ cdef int examine_out(
         facts |= {"action": "return", "reason": "out is src"}
         return 0
     check_out_type(out, route.target, request)
-    managed = acquire_seen(route.offers, src, dtype, shape, request)
+    managed = acquire_seen(route, src, dtype, shape, request)
     try:
         state_memory(facts, managed)
         check_reach(managed, request)

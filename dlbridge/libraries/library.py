@@ -83,6 +83,7 @@ class Form(NamedTuple):
     canonical: bool = False                 # whether the library believes that they are sorted, each there once
     ordered: str = ""                       # the code that makes them so, of an array x of the library
     ragged_axes: int = 0                    # how many axes may be ragged; 0 for any number
+    any_start: bool = False                 # whether offsets need not begin with 0, nor end with the data
     slices_copy: bool = False               # whether a slice of a part is a copy
     compact_indices: bool = False           # whether it copies indices that leave gaps
     # Of those with a mask, which is True where a value is missing:
@@ -90,9 +91,9 @@ class Form(NamedTuple):
     unpacked: str = ""                      # why taking it apart makes a mask anew
     packed: str = ""                        # why putting it together does
     copies: str = ""                        # why putting it together copies all parts
+    duplicate: Callable[[Any, bool], Any] | None = None     # of an array, and of whether to detach: a copy of it all
     masks_of: str = ""                      # the library that ``put_together`` takes masks of, if not that of the parts
     also_dense: bool = False                # whether its types are those of one array, too
-    any_start: bool = False                 # whether offsets need not begin with 0, nor end with the data
 
 
 class Layout(NamedTuple):

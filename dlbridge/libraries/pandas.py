@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.errors import UnsupportedError, refusal
+from dlbridge.errors import ConversionError, UnsupportedError, refusal
 from dlbridge.libraries import pandas_blocks
 from dlbridge.libraries.hints import COLUMNS, lacks, missing_values, no_numbers, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library
+from dlbridge.libraries.profiles import INTEGERS
 
 
 def memory_of(series: Any) -> Any:
@@ -104,7 +105,12 @@ def has_bits(series: Any) -> bool:
 
 # ---- arrays with missing values --------------------------------------------------------------------------------------
 
-NULLABLE = ("IntegerArray", "FloatingArray", "BooleanArray")
+NULLABLE = {"IntegerArray": "iu", "FloatingArray": "f", "BooleanArray": "b"}     # each with the kinds of its dtypes
+
+
+def memory_of_array(array: Any) -> Any:
+    """The values of an array of which none is missing, or None."""
+    return None if array.isna().any() else parts_of_masked(array)[1][0]
 
 
 def array_of(values: Any) -> Any:
@@ -133,6 +139,13 @@ def why_copied(values: Any) -> str:
 
 def new_masked(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
     values, mask = parts
+    if len(shape) != 1:
+        raise refusal(ConversionError, "masked", "shape", shape, "is not of one axis, as arrays of pandas are",
+                      "pass x.ravel()")
+    fits = next(name for name, kinds in NULLABLE.items() if values.dtype.kind in kinds)
+    if kind.__name__ != fits:
+        raise refusal(ConversionError, "masked", "dtype", values.dtype, f"is none of {kind.__name__}",
+                      f"pass pandas.arrays.{fits} for it")
     return kind(values, np.zeros(shape, bool) if mask is None else mask, copy=False)
 
 
@@ -171,7 +184,8 @@ LIBRARY = Library(
             gives=Fact(memory_of_frame, "seen in 3.1.1", "has columns of one type in one block"),
             columns=Fact(columns, "seen in 3.1.1", "has series as columns, some of them over Arrow's bools"),
         ),
-        *(Arrays(name, has_mask=Fact(has_mask, "seen in 3.1.1", "may have missing values")) for name in NULLABLE),
+        *(Arrays(name, gives=Fact(memory_of_array, "seen in 3.1.1", "has no protocol of arrays"),
+                 has_mask=Fact(has_mask, "seen in 3.1.1", "may have missing values")) for name in NULLABLE),
         Arrays("Categorical", {"type": "pass x.codes"}),
         Arrays("CategoricalIndex", {"type": "pass x.codes"}),
         Arrays("MultiIndex", {"type": "pass the parts of x.codes one by one"}),
@@ -187,6 +201,9 @@ LIBRARY = Library(
     ),
     array_types=tuple(f"arrays.{name}" for name in NULLABLE),
     parts_of="numpy",
-    forms={"masked": Form(NULLABLE, parts_of_masked, new_masked, "", 'pandas.array(dlbridge.convert(x, "numpy"))',
-                          "x.to_numpy(float, na_value=float('nan'))", elements=lambda array: None, copied=why_copied)},
+    dtypes=(Fact(("bool", *INTEGERS, "float32", "float64"), "seen in 3.1.1"),),
+    forms={"masked": Form(tuple(NULLABLE), parts_of_masked, new_masked, "",
+                          'pandas.array(dlbridge.convert(x, "numpy"))', "x.to_numpy(float, na_value=float('nan'))",
+                          elements=lambda array: None, copied=why_copied,
+                          duplicate=lambda array, detach: array.copy())},
 )

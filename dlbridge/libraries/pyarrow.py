@@ -203,7 +203,8 @@ def check_missing(levels: list[Any], lists: int, missing: Missing) -> None:
         if depth < lists:
             first, count = spanned(array, first, count)
         elif depth + 1 < len(levels):
-            first, count = first * array.type.list_size, count * array.type.list_size
+            # ``values`` of such lists are those of the whole array that they are a slice of.
+            first, count = (array.offset + first) * array.type.list_size, count * array.type.list_size
 
 
 def spanned(array: Any, first: int, count: int) -> tuple[int, int]:
@@ -280,7 +281,11 @@ def new_nullable(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted:
                       "pass x.ravel()")
     valid = np.concatenate([np.ones(values.offset, bool), ~mask])
     bits = pyarrow.py_buffer(np.packbits(valid, bitorder="little"))
-    return pyarrow.Array.from_buffers(values.type, len(values), [bits, *values.buffers()[1:]], offset=values.offset)
+    made = pyarrow.Array.from_buffers(values.type, len(values), [bits, *values.buffers()[1:]], offset=values.offset)
+    if kind is not None and not isinstance(made, kind):
+        raise refusal(ConversionError, "masked", "dtype", made.type, f"is none of {kind.__name__}",
+                      f"pass pyarrow.{type(made).__name__} for it")
+    return made
 
 
 NULLABLE = Form(tuple(f"{name}Array" for name in NUMBERS), parts_of_nullable, new_nullable, "", "", "x.fill_null(0)",

@@ -16,8 +16,29 @@ def add(
     parts_of: str, coordinates: str, index_types: tuple[str, ...],
 ) -> None:
     """Note a class, in the place of what was registered for it before."""
-    names = PARTS[form]
     dense = DENSE.get(form, 'dlbridge.convert(x, "scipy").toarray()')
+    apart = taker(form, array_type, take_apart)
+    made = None if put_together is None else maker(form, array_type, put_together)
+    REGISTERED[array_type] = Library(
+        name=array_type.__name__,
+        module=array_type.__module__,
+        roots=("builtins",),        # its module need not be imported as such
+        arrays=(Arrays(array_type.__name__, {"": f"pass {dense}"}, form_name=Fact(lambda array: form, USERS)),),
+        delivery="" if made is None else "forms",
+        parts_of=parts_of,
+        forms={form: Form((array_type.__name__,), apart, made, SEVERAL, SEVERAL, dense,
+                          elements=lambda array: apart(array)[1][0], coordinates=coordinates, index_types=index_types,
+                          dense_axes=form == "ragged")},
+    )
+    finder_of_form.cache_clear()
+
+
+def taker(
+    form: str, array_type: type[Any], take_apart: Callable[[Any], Any],
+) -> Callable[[Any], tuple[tuple[int, ...], list[Any]]]:
+    """A function of an object that gives its shape and its parts, as a user's function has them by name."""
+    names = PARTS[form]
+    wanted = names if form == "ragged" else ("shape", *names)
 
     def parts_of_array(array: Any) -> tuple[tuple[int, ...], list[Any]]:
         try:
@@ -27,7 +48,6 @@ def add(
         except Exception as error:
             raise refusal(ConversionError, form, "take_apart", full_name(array_type),
                           f"raised {type(error).__qualname__}: {error}", "mend that function") from error
-        wanted = names if form == "ragged" else ("shape", *names)
         if not isinstance(parts, Mapping) or not parts.keys() >= set(wanted):
             raise refusal(ConversionError, form, "parts", shown(list(parts) if isinstance(parts, Mapping) else parts),
                           f"are no dictionary of {', '.join(wanted)}",
@@ -39,27 +59,20 @@ def add(
             found[1] = (found[1],)
         return parts.get("shape", ()), found
 
+    return parts_of_array
+
+
+def maker(form: str, array_type: type[Any], put_together: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives the parts to a user's function by name."""
     def made(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
         if kind not in (None, array_type):
             raise refusal(ConversionError, array_type.__name__, "to", full_name(kind),
                           f"is a class below {full_name(array_type)}, which was registered", "register it as well")
-        given = dict(zip(names, parts, strict=True))
+        given = dict(zip(PARTS[form], parts, strict=True))
         if form != "ragged":
             given["shape"] = shape
         elif len(given["offsets"]) == 1:
             given["offsets"], = given["offsets"]
-        assert put_together is not None
         return put_together(**given)
 
-    REGISTERED[array_type] = Library(
-        name=array_type.__name__,
-        module=array_type.__module__,
-        roots=("builtins",),        # its module need not be imported as such
-        arrays=(Arrays(array_type.__name__, {"": f"pass {dense}"}, form_name=Fact(lambda array: form, USERS)),),
-        delivery="" if put_together is None else "forms",
-        parts_of=parts_of,
-        forms={form: Form((array_type.__name__,), parts_of_array, made if put_together else None, SEVERAL, SEVERAL,
-                          dense, elements=lambda array: parts_of_array(array)[1][0],
-                          coordinates=coordinates, index_types=index_types, dense_axes=form == "ragged")},
-    )
-    finder_of_form.cache_clear()
+    return made

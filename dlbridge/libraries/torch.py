@@ -43,7 +43,9 @@ def clone(tensor: Any, detach: bool) -> Any:
     """
     torch = sys.modules["torch"]
     tensor = tensor.detach() if detach else tensor
-    if tensor.layout is torch.strided and not tensor.is_nested and tensor.is_pinned():
+    # A MaskedTensor cannot be asked whether it is pinned.
+    if tensor.layout is torch.strided and not tensor.is_nested and not hasattr(tensor, "get_mask") and (
+            tensor.is_pinned()):
         getattr(torch, "accelerator", torch.cuda).current_stream().synchronize()    # which may be filling it
         return torch.empty_like(tensor, pin_memory=True).copy_(tensor)
     return tensor.clone()
@@ -182,9 +184,16 @@ def parts_of_masked(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
     return tuple(tensor.shape), [tensor.get_data(), tensor.get_mask()]
 
 
+def copy_of_masked(tensor: Any, detach: bool) -> Any:
+    return (tensor.detach() if detach else tensor).clone()
+
+
 def new_masked(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
     torch = sys.modules["torch"]
     values, mask = parts
+    if values.requires_grad:
+        raise refusal(ConversionError, "torch", "requires_grad", True, "would be lost, since a MaskedTensor copies",
+                      "pass detach=True, or x.detach()")
     return torch.masked.masked_tensor(values, torch.ones_like(values, dtype=torch.bool) if mask is None else mask)
 
 
@@ -336,7 +345,7 @@ LIBRARY = Library(
         "masked": Form(("MaskedTensor",), parts_of_masked, new_masked, "",
                        'torch.masked.masked_tensor(dlbridge.convert(x, "torch"), torch.ones(x.shape, dtype=bool))',
                        "x.to_tensor(0)", elements=lambda tensor: tensor.get_mask(), detached=detached, valid=True,
-                       copies="a MaskedTensor copies what it is made of"),
+                       copies="a MaskedTensor copies what it is made of", duplicate=copy_of_masked),
         "ragged": Form(("jagged", "NestedTensor"), parts_of_jagged, new_jagged, "",
                        'torch.nested.as_nested_tensor(dlbridge.convert(x, "torch"), layout=torch.jagged)',
                        "x.to_padded_tensor(0.0)", elements=lambda tensor: tensor.detach().values(), detached=detached,

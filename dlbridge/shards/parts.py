@@ -39,7 +39,7 @@ def from_shards(
                       "pass a jax.sharding.Sharding, a jax.Array, or a DTensor")
     layout: Layout = read(like)
     given = [checked(part) for part in parts]
-    extents = layout.shape if layout.shape is not None else None
+    extents = layout.shape
     if shape is not None:
         extents = tuple(map(operator.index, shape))
     extents = spanned(given) if extents is None else extents

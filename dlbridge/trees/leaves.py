@@ -13,7 +13,7 @@ from dlbridge._core.late import load_module
 from dlbridge._core.route import target_facts, target_name
 from dlbridge.convert import asdlpack
 from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
-from dlbridge.libraries.library import Facts, finder_of_form
+from dlbridge.libraries.library import Facts, finder_of_form, form_meant
 from dlbridge.trees.containers import attributes_of, container_of, form_of
 from dlbridge.trees.failure import Failure, is_of_column, name_copies, report
 from dlbridge.trees.leaf import (
@@ -95,7 +95,7 @@ def takers(
 
 def converter(to: Any, keywords: dict[str, Any], own: bool = False) -> Callable[..., Any]:
     library = target_facts(to, imported=False)
-    if library.delivery != "forms":
+    if library.delivery != "forms" or form_meant(library, to) == "masked":
         return Converter(to, keywords, own=own)
     return OneOrSeveral(Converter(to, keywords, own=own), Converter(library.parts_of, keywords, own=own))
 

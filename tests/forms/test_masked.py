@@ -128,6 +128,85 @@ def test_own_types_and_arrays_without_a_mask():
         dlbridge.convert(VALUES, torch.masked.MaskedTensor, copy=False)
 
 
+def test_what_numpy_keeps_beside_the_mask_is_kept():
+    class Own(np.ma.MaskedArray):
+        pass
+
+    for mask in MASK, np.ma.nomask:
+        array = np.ma.MaskedArray(VALUES, mask, fill_value=5, hard_mask=True).view(Own)
+        for keywords in {}, {"device": "cpu"}, {"readonly": "share"}, {"copy": False}, {"detach": True}:
+            assert dlbridge.convert(array, np.ma.MaskedArray, **keywords) is array
+        copy = dlbridge.convert(array, np.ma.MaskedArray, copy=True)
+        assert (type(copy), copy.fill_value, copy.hardmask) == (Own, 5, True)
+        assert not np.shares_memory(copy.data, array.data)
+    fields = np.ma.MaskedArray(np.zeros(2, [("a", "f4")]), [(True,), (False,)])
+    assert dlbridge.convert(fields, np.ma.MaskedArray, copy=True).tolist() == fields.tolist()
+
+
+def test_batches():
+    for array, kind in zip((masked(), masked_tensor(), nulls()), kinds(), strict=True):
+        [made] = dlbridge.prefetch([{"x": array}], kind)
+        assert isinstance(made["x"], kind)
+        assert values_of(made["x"]) == [None, 2, 3]
+        assert made["x"] is not array or kind is kinds()[2]
+        assert values_of(dlbridge.convert_tree([array], kind)[0]) == [None, 2, 3]
+        for other in kinds():
+            assert values_of(dlbridge.convert_tree([array], other)[0]) == [None, 2, 3]
+    [made] = dlbridge.prefetch([[masked_tensor()]], "torch")
+    assert values_of(made[0]) == [None, 2, 3]
+
+
+def test_examples():
+    import pyarrow
+
+    for example, kind in zip((masked(), masked_tensor(), nulls()), kinds(), strict=True):
+        for array in masked(), masked_tensor(), nulls(), VALUES:
+            made = dlbridge.convert(array, example)
+            assert isinstance(made, kind)
+            assert values_of(made) in ([None, 2, 3], [1, 2, 3])
+    result = dlbridge.accepts("numpy", returns="like")(lambda x, y: y * 2)(VALUES, VALUES)
+    assert result.tolist() == [2, 4, 6]
+    with pytest.raises(dlbridge.ConversionError, match=r"masked: dtype double: is none of Int64Array \(pass pya"):
+        dlbridge.convert(masked(), pyarrow.Int64Array)
+
+
+def test_gradients():
+    import torch
+
+    kind = torch.masked.MaskedTensor
+    wanted = torch.ones(2, requires_grad=True)
+    with pytest.raises(dlbridge.ConversionError, match=r"requires_grad True: would be lost"):
+        dlbridge.convert(wanted, kind)
+    made = dlbridge.convert(wanted, kind, detach=True)
+    assert not made.requires_grad
+    assert dlbridge.explain(wanted, kind, detach=True).action == "copy"
+    assert dlbridge.explain(wanted, kind).action == "refuse"
+
+
+def test_what_is_for_one_array_is_refused():
+    for keywords in {"dtype": "float64"}, {"shape": (3,)}, {"out": np.zeros(3)}:
+        for array in masked(), masked(False), VALUES.tobytes():
+            with pytest.raises(dlbridge.ConversionError, match=r"is for one array, and numpy.ma.*MaskedArray is sev"):
+                dlbridge.convert(array, np.ma.MaskedArray, **keywords)
+
+
+def test_every_copy_is_seen():
+    import torch
+
+    kind = torch.masked.MaskedTensor
+    for array, count in (VALUES, 1), (masked(), 2):
+        with dlbridge.watch() as copies:
+            dlbridge.convert(array, kind)
+        assert {copy.reason for copy in copies} == {"a MaskedTensor copies what it is made of"}
+        assert sum(copy.times for copy in copies) == count
+        assert len(dlbridge.explain(array, kind).leaves) == count
+        assert dlbridge.explain(array, kind, copy=False).action == "refuse"
+    array = masked()
+    made = dlbridge.convert(array, np.ma.MaskedArray, copy=True)
+    made.mask[1] = True
+    assert array.tolist() == [None, 2, 3]
+
+
 def test_more_axes_and_types():
     import pyarrow
     import torch

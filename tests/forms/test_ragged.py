@@ -252,6 +252,12 @@ def test_what_is_missing_outside_of_a_slice_does_not_count():
     assert rows_of(dlbridge.convert(fixed[1:], "torch")) == [[[5, 6]]]
     with pytest.raises(dlbridge.ConversionError, match="elements have no value"):
         dlbridge.convert(fixed, "torch")
+    late = arrow.FixedSizeListArray.from_arrays(arrow.array([None, 9, 1, 2, 3, 4]), 2)[1:]
+    lists = arrow.ListArray.from_arrays(arrow.array([0, 1, 2], arrow.int32()), late)
+    assert rows_of(dlbridge.convert(lists, "torch")) == [[[1, 2]], [[3, 4]]]
+    late = arrow.FixedSizeListArray.from_arrays(arrow.array([9, 9, 1, 2, 3, None]), 2)[1:]
+    with pytest.raises(dlbridge.ConversionError, match="elements have no value"):
+        dlbridge.convert(arrow.ListArray.from_arrays(arrow.array([0, 1, 2], arrow.int32()), late), "torch")
     wrong = lists_with([0, -7, 3], (1.0, None, 3.0))
     with pytest.raises(dlbridge.ConversionError, match="elements have no value"):
         dlbridge.convert(wrong[1:], "torch")

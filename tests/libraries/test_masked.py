@@ -83,6 +83,30 @@ def test_values_of_pandas_are_shared_and_not_written():
     assert np.shares_memory(made._data, mask.data)
 
 
+def test_arrays_of_pandas_without_a_missing_value():
+    for array in (pandas.array([1, 2]), pandas.array([1.0, 2.0]), pandas.array([True, False]),
+                  pandas.array([1, None, 2])[::2]):
+        values = [value for value in array if value is not pandas.NA]
+        for to in "numpy", "torch":
+            assert dlbridge.convert(array, to).tolist() == values
+        for kind in KINDS["numpy"], KINDS["torch"], type(array):
+            assert values_of(dlbridge.convert(array, kind)) == values
+        assert not dlbridge.convert(array, "numpy").flags.writeable
+
+
+def test_what_pandas_cannot_keep():
+    floats = pandas.arrays.FloatingArray
+    assert dlbridge.convert(np.arange(3, dtype=">f8"), floats).tolist() == [0, 1, 2]
+    with pytest.raises(dlbridge.ConversionError, match=r"masked: shape \(2, 2\): is not of one axis"):
+        dlbridge.convert(np.ones((2, 2)), floats)
+    with pytest.raises(dlbridge.ConversionError, match=r"masked: shape \(\): is not of one axis"):
+        dlbridge.convert(np.float64(3), floats)
+    with pytest.raises(dlbridge.ConversionError, match=r"masked: dtype int64: is none of FloatingArray \(pass pandas"):
+        dlbridge.convert(np.ma.MaskedArray([1, 2], [True, False]), floats)
+    made = dlbridge.convert_tree({"x": np.ones(2), "y": pandas.array([1.0, None])}, floats)
+    assert [type(value) for value in made.values()] == [floats, floats]
+
+
 def test_public_methods_of_pandas_do_as_well(monkeypatch):
     monkeypatch.setattr(pandas_blocks, "in_use", lambda: False)
     array = pandas.array([1, None, 3])
@@ -93,7 +117,7 @@ def test_public_methods_of_pandas_do_as_well(monkeypatch):
 
 
 def test_what_a_type_of_pandas_does_not_take():
-    with pytest.raises(dlbridge.ConversionError, match="pandas: import TypeError"):
+    with pytest.raises(dlbridge.ConversionError, match="masked: dtype float64: is none of IntegerArray"):
         dlbridge.convert(np.ma.MaskedArray([1.0, 2.0], [True, False]), pandas.arrays.IntegerArray)
     with pytest.raises(dlbridge.UnsupportedError, match="is a source only"):
         dlbridge.convert(np.ones(2), "pandas")
