@@ -504,7 +504,6 @@ PANDAS = (
     Row("TimedeltaIndex", lambda: pandas.to_timedelta([5]), ([5],)),
     Row("PeriodIndex", lambda: pandas.PeriodIndex(PERIODS), ([1, 2],)),
     Row("PeriodArray", lambda: PERIODS.array, ([1, 2],)),
-    Row("IntegerArray", lambda: pandas.array([1, 2]), ([1, 2],)),
     Row("IntegerArray with nulls", lambda: pandas.array([1, None]), ([1, 0],)),
     Row("IntervalIndex", lambda: pandas.interval_range(0, 2), ([0, 1],)),
     Row("Timestamp", lambda: pandas.Timestamp(5), (5,)),
