@@ -82,9 +82,8 @@ cdef object convert_form(object src, Route route, const Request* request):
     if way.canonical and not is_in_order(apart, way, route.target):
         note_change(apart.data, UNSORTED, way.to, request)      # the library sorts them
         is_sorted = is_unique = False
-    for reason in (apart.copied, way.copies):
-        if reason:
-            note_change(apart.data, reason, way.to, request)
+    if apart.copied or way.copies:
+        note_change(apart.data, apart.copied or way.copies, way.to, request)
     if apart.copied or way.copies or apart.is_fetched:        # into memory that nobody else has
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
     made = convert_each(apart, way, &asked)
@@ -164,7 +163,7 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
         src = way.detached(src)
     apart = taken(src, way, route.target, way.beyond, NULL)
     facts |= {"shape": apart.shape, "dtype": row_name(apart.data.managed.row)}
-    wanted = index_type(apart, way)
+    wanted = None if way.form == "masked" else index_type(apart, way)
     unsorted = UNSORTED if way.canonical and not is_in_order(apart, way, route.target) else ""
     in_one = way.source_coordinates == "each" and way.target_coordinates != "each"
     found = [(apart.data.name, apart.data.array,
@@ -257,7 +256,7 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
     if 0 <= apart.count < apart.data.managed.abi.dl_tensor.shape[0]:        # SciPy's and JAX's may have room for more
         parts[0], parts[1] = as_numpy(parts[0])[:apart.count], as_numpy(parts[1])[:apart.count]
         apart = taken_apart(way.form, way.source_coordinates, shape, parts, beyond)
-        apart.is_fetched = is_fetched
+        apart.is_fetched, apart.copied = is_fetched, copied
     return apart
 
 
@@ -348,22 +347,21 @@ cdef object convert_part(Seen part, object array, Way way, const Request* reques
 
 cdef str index_type(Apart apart, Way way):
     """The dtype that index arrays get; None where they keep theirs. What a device has is left to its library."""
-    if apart.form == "masked":
-        return None
     cdef Seen part
     cdef uint64_t rows = 0
-    types = way.index_types(way.kind) if callable(way.index_types) else way.index_types
+    types = way.index_types if type(way.index_types) is tuple else way.index_types(way.kind)
     if types is not way.types and types != way.types:
         way.rows, way.types = rows_named(types), types
-    lengths = [apart.data.managed.abi.dl_tensor.shape[0], *[extent for extent in apart.shape if extent is not None]]
     for part in apart.indices:
         if not is_on_host(part):
             return None
         rows |= <uint64_t> 1 << part.managed.row
-        lengths.append(part.managed.abi.dl_tensor.shape[0])
     if not types or rows & (rows - 1) == 0 and rows & ~way.rows == 0:
         return None
     # Indices are below the extents, and offsets go up to as many elements, or other offsets, as there are.
+    lengths = [extent for extent in apart.shape if extent is not None]
+    for part in [apart.data, *apart.indices]:
+        lengths.append(part.managed.abi.dl_tensor.shape[0])
     if "int32" in types and max(lengths) < 1 << 31:
         return "int32"
     if "int64" in types:
