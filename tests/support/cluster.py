@@ -52,6 +52,9 @@ class Giver:
         part = dlbridge.asdlpack(dlbridge.convert(self.whole, "numpy")[1:, ::2])
         return {"whole": self.whole, "part": part, "copied": copied, "nothing": nothing, "other": 7}
 
+    def process(self) -> int:
+        return os.getpid()
+
     def values(self) -> Any:
         return dlbridge.convert(self.whole, "numpy").tolist()
 
