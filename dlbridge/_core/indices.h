@@ -66,6 +66,14 @@ static int64_t dlbridge_outside(const void *values, int item_bytes, int is_signe
 #undef DLBRIDGE_CALL
 }
 
+/* Of unsigned numbers beyond int64_t: one that is negative. */
+static int64_t dlbridge_integer(const void *value, int item_bytes, int is_signed) {
+#define DLBRIDGE_CALL(bits) \
+    is_signed ? (int64_t) *(const int##bits##_t *) value : (int64_t) *(const uint##bits##_t *) value
+    DLBRIDGE_OF_WIDTH(DLBRIDGE_CALL)
+#undef DLBRIDGE_CALL
+}
+
 /* The place of the first offset that is below the one before, or -1. Between 0 and what is above 0, none is negative. */
 static int64_t dlbridge_falling(const void *values, int item_bytes, int64_t count, int64_t stride) {
 #define DLBRIDGE_CALL(bits) dlbridge_falling_##bits((const uint##bits##_t *) values, count, stride)

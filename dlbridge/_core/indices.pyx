@@ -29,8 +29,10 @@ cdef extern from "dlbridge/_core/indices.h" nogil:
     int64_t outside "dlbridge_outside"(
         const void* values, int item_bytes, bint is_signed, int64_t count, int64_t stride, int64_t bound) noexcept
     int64_t falling "dlbridge_falling"(const void* values, int item_bytes, int64_t count, int64_t stride) noexcept
+    int64_t integer "dlbridge_integer"(const void* value, int item_bytes, bint is_signed) noexcept
 
 cdef int64_t MOST = <int64_t> 1 << 62
+cdef int64_t FEW = 1024         # values that are looked at in less time than releasing the GIL takes
 cdef str DAMAGED = "the array is damaged: make it again"
 cdef Request LOOKING = NOTHING_ASKED
 LOOKING.detach = LOOKING.peek = True
@@ -287,8 +289,11 @@ cdef int check_values(
     cdef const DTypeRow* row = get_row(seen.managed.row)
     cdef const char* values = managed_data(seen.managed) + start * row.item_bytes
     cdef int64_t place
-    with nogil:
+    if count <= FEW:
         place = outside(values, row.item_bytes, row.kind == c"i", count, stride, bound)
+    else:
+        with nogil:
+            place = outside(values, row.item_bytes, row.kind == c"i", count, stride, bound)
     if place >= 0:
         raise refusal(ConversionError, seen.form, seen.name, f"{value_at(seen, start + place * stride)} at {place}",
                       f"is none of the {bound} indices {of_what}", beyond)
@@ -298,16 +303,20 @@ cdef int check_values(
 cdef (int64_t, int64_t) checked_offsets(Seen seen, int64_t most) except *:
     """The first offset, and the last, once it is known that all rise, and are within ``most`` elements."""
     cdef const DTypeRow* row = get_row(seen.managed.row)
-    cdef const void* values = managed_data(seen.managed)
-    cdef int64_t count = length(seen), stride = seen.managed.abi.dl_tensor.strides[0], place
-    with nogil:
+    cdef const char* values = managed_data(seen.managed)
+    cdef int64_t count = length(seen), stride = seen.managed.abi.dl_tensor.strides[0], place, first, last
+    if count <= FEW:
         place = falling(values, row.item_bytes, count, stride)
+    else:
+        with nogil:
+            place = falling(values, row.item_bytes, count, stride)
     if place >= 0:
         raise wrong(seen, f"{value_at(seen, place * stride)} at {place}", "is below the offset before")
-    first, last = value_at(seen, 0), value_at(seen, (count - 1) * stride)
-    for place, value in ((0, first), (count - 1, last)):
-        if not 0 <= value <= most:
-            raise wrong(seen, f"{value} at {place}", f"is beyond the {most} elements")
+    first = integer(values, row.item_bytes, row.kind == c"i")
+    last = integer(values + (count - 1) * stride * row.item_bytes, row.item_bytes, row.kind == c"i")
+    if not 0 <= last <= most:           # then none is outside: they rise, as unsigned numbers
+        place = 0 if not 0 <= first <= most else count - 1
+        raise wrong(seen, f"{value_at(seen, place * stride)} at {place}", f"is beyond the {most} elements")
     return first, last
 
 

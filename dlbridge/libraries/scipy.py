@@ -1,6 +1,7 @@
 """SciPy: sparse arrays and matrices, over arrays of NumPy."""
 
 import sys
+from operator import attrgetter
 from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Form, Library
@@ -75,7 +76,7 @@ LIBRARY = Library(
     versions="scipy",
     install="scipy",
     arrays=(
-        Arrays("_spbase", {"": hint_for_sparse}, form_name=Fact(lambda matrix: matrix.format, SEEN)),
+        Arrays("_spbase", {"": hint_for_sparse}, form_name=Fact(attrgetter("format"), SEEN)),
         Arrays("netcdf_file", {"": hint_for_variables}),
         Arrays("netcdf_variable", {"": "pass x[:]"}),
         Arrays("Rotation", MATRIX),

@@ -137,7 +137,8 @@ def new_coo(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool
 
 def checks_asked() -> bool:
     """Whether the user lets torch check sparse tensors, too; it warns where it is told nothing."""
-    return bool(sys.modules["torch"].sparse.check_sparse_tensor_invariants.is_enabled())
+    answer: bool = sys.modules["torch"].sparse.check_sparse_tensor_invariants.is_enabled()
+    return answer
 
 
 def detached(tensor: Any) -> Any:
@@ -164,12 +165,11 @@ def compressed(form: str) -> Form:
     def put_together(
         kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
     ) -> Any:
-        torch = sys.modules["torch"]
         data, indices, indptr = parts
-        return torch.sparse_compressed_tensor(indptr, indices, data, shape, layout=getattr(torch, layout),
-                                              check_invariants=checks_asked())
+        new = getattr(sys.modules["torch"], constructor)
+        return new(indptr, indices, data, shape, check_invariants=checks_asked())
 
-    layout = f"sparse_{form}"
+    constructor = f"sparse_{form}_tensor"
     blocks = "(blocksize)" if form.startswith("b") else "()"
     return Form((f"sparse_{form}",), parts_of_columns if form.endswith("c") else parts_of_rows, put_together,
                 f"x.to_sparse_{form}{blocks}", f'dlbridge.convert(x, "torch").to_sparse_{form}{blocks}', "x.to_dense()",
