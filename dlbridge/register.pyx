@@ -1,6 +1,7 @@
 """Sources, targets and containers that users add."""
 
 import builtins
+import sys
 
 from dlbridge._core.dtypes cimport rows_named
 from dlbridge._core.late cimport load_module
@@ -74,8 +75,9 @@ def register_form(form, array_type, take_apart, put_together=None, *, parts_of="
         How its objects keep their elements. The parts of each form have names: "data", "indices" and "indptr" of the
         compressed ones, with "shape"; "data", "coords" and "shape" of "coo"; "values" and "offsets" of "ragged".
     array_type : type
-        The class. It names the target, too: ``convert(x, Matrix)``, ``convert(x, matrix)``. Objects of subclasses are
-        taken as well. It is kept for ever, as all that is registered; what is registered last counts.
+        The class. With ``put_together`` it names the target, too: ``convert(x, Matrix)``, ``convert(x, matrix)``.
+        Objects of subclasses are taken as well; a subclass as ``to`` has to be registered itself. It is kept for ever,
+        as all that is registered; what is registered last counts.
     take_apart : callable
         ``take_apart(array)`` gives a dictionary of the parts, which are arrays of any library over the memory of the
         array, and of "shape", a tuple. Offsets begin with 0; those of several ragged axes are a tuple, from the
@@ -105,7 +107,7 @@ def register_form(form, array_type, take_apart, put_together=None, *, parts_of="
     forms = [name for name in library().PARTS if name != "masked"]
     if not isinstance(form, str) or form not in forms:
         raise ValueError(f"register_form: form {shown(form)}: is none of {', '.join(forms)} (pass one)")
-    if not isinstance(array_type, type) or getattr(builtins, array_type.__name__, None) is array_type:
+    if not isinstance(array_type, type) or is_not_a_users(array_type):
         raise TypeError(f"register_form: array_type {shown(array_type)}: is no class of yours (pass the class itself)")
     known_library = library().library_of(top_module(array_type))
     if known_library is not None and known_library.name not in ("builtins", "dlbridge"):
@@ -126,6 +128,13 @@ def register_form(form, array_type, take_apart, put_together=None, *, parts_of="
         form, array_type, take_apart, put_together, parts_of, coordinates,
         known("register_form", "index_types", index_types, ("int32", "int64")))
     clear_cache()
+
+
+def is_not_a_users(kind):
+    """Whether a class is one of Python's, or of dlbridge's own."""
+    module = sys.modules.get(kind.__module__)
+    ours = top_module(kind) == "dlbridge" or top_module(kind) in sys.stdlib_module_names
+    return ours and getattr(module, kind.__name__, None) is kind
 
 
 def register_container(type, flatten, unflatten):
@@ -160,8 +169,8 @@ def register_container(type, flatten, unflatten):
     for name, function in (("flatten", flatten), ("unflatten", unflatten)):
         if not callable(function):
             raise TypeError(f"register_container: {name} {shown(function)}: is not callable (pass a function)")
-    containers.FORMS[type] = flatten, unflatten
-    containers.form_of.cache_clear()
+    containers.REGISTERED[type] = flatten, unflatten
+    containers.functions_of.cache_clear()
     clear_cache()
 
 

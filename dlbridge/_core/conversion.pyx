@@ -78,7 +78,7 @@ cdef object convert_own(object src, Route route, const Request* request):
         return facts.clone.value(src, request.detach)
     if facts.duplicate is not None:
         note_own(src, route, request.copy == COPY_UNLESS_CONSTANT)
-        return facts.duplicate.value(src)
+        return facts.duplicate.value(src, request.detach)
     if route.target.hosts > 1:
         note_device(src, route, &asked)
     return deliver_out_of_line(acquire_by(route.offers, src, &asked), route.target, &asked, src)

@@ -203,7 +203,7 @@ cdef object convert_seen(object src, object to, object dtype, object shape, Requ
 
 
 cdef int refuse_several(Route route, object src, str field, object value) except -1:
-    """Refuse what is for one array, where either is an array that is several arrays."""
+    """Refuse a keyword for one array, where the source or what ``to`` names is several arrays."""
     name = (<Offer> route.offers[0]).facts.form_name
     several = full_name(type(src)) if name is not None and name(src) is not None else None
     if several is None and route.wants_form:

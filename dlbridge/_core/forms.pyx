@@ -16,7 +16,7 @@ from dlbridge._core.request cimport (
     COPY_ALWAYS, COPY_IF_NEEDED, COPY_NEVER, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request,
 )
 from dlbridge._core.route cimport Route, is_on
-from dlbridge._core.target cimport Target
+from dlbridge._core.target cimport SWAPPED_BYTES, Target
 from dlbridge._core.targets.importer cimport wrap_error
 
 import numpy as np
@@ -27,11 +27,12 @@ from dlbridge.errors import ConversionError, CopyRequiredError, DLBridgeError, f
 from dlbridge.libraries.library import PARTS, Form, libraries
 
 cdef str UNSORTED = "elements are out of order, or there more than once"
-cdef str SWAPPED_BYTES = "byte order is not this machine's"
+cdef str SWAPPED = "byte order is not this machine's"
 cdef str OPPOSITE = "its mask says the opposite"
-# How an array without a mask is taken apart for a type that has one.
-cdef object WITHOUT_MASK = Form((), lambda array: ((), [array, None]), None, "", "", "x")
+# Of an array for a type that has a mask, where it has none: there is one part.
+cdef object WITHOUT_MASK = Form((), lambda array: ((), [array, None]))
 cdef str ONE_ARRAY = "one array for all axes"
+cdef dict ROWS = {}             # of dtypes.pyx, by the tuples of index types that libraries have
 cdef Request SHARING = NOTHING_ASKED    # of what was made here
 SHARING.readonly = READONLY_SHARE
 
@@ -44,23 +45,20 @@ cdef class Way:
     cdef str form               # its name
     cdef str to                 # the library of the parts
     cdef object kind            # the type that is asked for, or None
-    cdef object index_types     # that indices can have, or a function that gives those; …
-    cdef uint64_t rows          # … and the rows of ``types``, which they are now; 0 for any
+    cdef object source, target  # their Forms; what each conversion needs of them is here, too
+    cdef object index_types     # a function that gives the types that indices can have now; or None, where these do:
     cdef tuple types
-    cdef str widens
-    cdef bint dense_axes, canonical, checks, any_start, compact_indices     # of the target, as Form has them
-    cdef bint slices_copy       # of the source
+    cdef uint64_t rows
+    cdef bint dense_axes, canonical, looks, any_start, compact      # of the target
     cdef str mask_changes       # why a mask is made anew, or ""
-    cdef bint opposite          # whether it says the opposite then
     cdef str masks_of           # the library that masks become arrays of
     cdef str copies             # why the target copies all parts, or ""
-    cdef int ragged_axes
     cdef bint native            # whether the target would misread bytes in the other order
     cdef bint aligned           # whether it needs memory that is aligned
     cdef str source_coordinates, target_coordinates     # how they lie there
-    # Functions of the two libraries, and what the source says to do; None where there is nothing.
-    cdef object take_apart, copied, detached, says, put_together
-    cdef str dense, ordered, beyond
+    cdef str beyond
+    # Functions of the two libraries; None where there is none.
+    cdef object take_apart, copied, detached, says, check, put_together
 
 
 cdef object convert_form(object src, Route route, const Request* request):
@@ -77,7 +75,7 @@ cdef object convert_form(object src, Route route, const Request* request):
     way = way_of(src, name, route)
     if request.detach and way.detached is not None:
         src = way.detached(src)
-    apart = taken(src, way, route.target, None if way.checks else way.beyond, request)
+    apart = taken(src, way, route.target, None if way.looks else way.beyond, request)
     is_sorted, is_unique = (False, False) if way.says is None else way.says(src)
     if way.canonical and not is_in_order(apart, way, route.target):
         note_change(apart.data, UNSORTED, way.to, request)      # the library sorts them
@@ -124,19 +122,18 @@ cdef object kept_or_copied(object src, str name, Route route, const Request* req
 
 
 cdef object duplicate_of(Route route):
-    """How a library copies what is asked for; a clone of an array with a mask may leave that behind."""
+    """How a library copies what is asked for. Its clone of an array without a mask may leave a mask behind."""
     facts = route.target.facts
     if route.forms.wanted == "masked":
         return facts.forms["masked"].duplicate
-    if facts.duplicate is not None:
-        return lambda array, detach: facts.duplicate.value(array)
-    return facts.clone.value if facts.clone is not None else None
+    fact = facts.duplicate or facts.clone
+    return None if fact is None else fact.value
 
 
 cdef bint is_there(object src, str name, Route route, const Request* request) except -1:
     """Whether several arrays are on the device that is asked for; what is not taken apart is on the host."""
     form = route.forms.target.forms["masked"] if name is None else route.forms.source.forms.get(name)
-    return is_on(None if form is None else form.elements(src), route.target.hosts, &request.device)
+    return is_on(None if form is None else form.part_on_device(src), route.target.hosts, &request.device)
 
 
 cdef Way way_of(object src, str name, Route route):
@@ -167,7 +164,7 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
     unsorted = UNSORTED if way.canonical and not is_in_order(apart, way, route.target) else ""
     in_one = way.source_coordinates == "each" and way.target_coordinates != "each"
     found = [(apart.data.name, apart.data.array,
-              unsorted or apart.copied or way.copies or (SWAPPED_BYTES if apart.data.swapped and way.native else ""))]
+              unsorted or apart.copied or way.copies or (SWAPPED if apart.data.swapped and way.native else ""))]
     for place, part in enumerate(apart.indices):
         named = f"{part.name}[{place}]" if way.source_coordinates == "each" and way.form == "coo" else part.name
         becomes = changes(part, wanted, way) or (indices_become(part, ONE_ARRAY) if in_one else "")
@@ -192,37 +189,39 @@ cdef Way new_way(object src, str name, Route route):
     else:
         form = find_form(src, name, between)
         source = between.source.forms[name]
-    way.form, way.take_apart, way.dense = name, source.take_apart, made_dense(source, src)
-    way.source_coordinates, way.target_coordinates = source.coordinates, form.coordinates
-    way.detached, way.copied = source.detached, source.copied
-    way.says = source.says if form.says is not None else None
-    way.put_together = form.put_together
+    way.form, way.source, way.target = name, source, form
+    way.take_apart, way.copied, way.detached = source.take_apart, source.copied, source.detached
+    way.check, way.put_together, way.copies = form.check, form.put_together, form.copies
+    way.says = source.sparse.says if form.sparse.says is not None else None
     way.to = between.target.parts_of or between.target.name
-    way.index_types, way.widens, way.types = form.index_types, form.widens, ()
-    way.ragged_axes, way.any_start, way.compact_indices = form.ragged_axes, form.any_start, form.compact_indices
-    way.slices_copy = source.slices_copy
-    way.opposite = source.valid != form.valid
-    way.mask_changes = form.copies or source.unpacked or form.packed or (OPPOSITE if way.opposite else "")
-    way.masks_of, way.copies = form.masks_of or way.to, form.copies
-    way.dense_axes, way.canonical, way.ordered = form.dense_axes, form.canonical, source.ordered
-    way.beyond, way.checks = source.beyond, form.checks_indices
-    way.native, way.aligned = way.to == "numpy", route.target.alignment > 1
+    way.native = way.to != between.target.name and not route.target.supports & SWAPPED_BYTES
+    way.aligned = route.target.alignment > 1
+    way.source_coordinates, way.target_coordinates = source.sparse.coordinates, form.sparse.coordinates
+    way.looks, way.canonical, way.beyond = form.sparse.looks, form.sparse.canonical, source.sparse.beyond
+    way.index_types = form.index_types if callable(form.index_types) else None
+    way.types = () if callable(form.index_types) else form.index_types
+    way.rows, way.dense_axes = rows_named(way.types), form.dense_axes
+    way.any_start, way.compact = form.ragged.any_start, form.ragged.compact
+    way.masks_of = form.masked.library or way.to
+    way.mask_changes = form.copies or source.masked.unpacked or form.masked.packed or (
+        OPPOSITE if source.masked.opposite != form.masked.opposite else "")
     way.kind = between.kind
     if isinstance(route.key, type) and between.wanted is None:
-        way.kind = kind_below(route.key, form, way, route.target)
+        way.kind = kind_below(route.key, src, way, route.target)
     return way
 
 
-cdef object kind_below(object base, object form, Way way, Target target):
+cdef object kind_below(object base, object src, Way way, Target target):
     """The type of a form that is below another type, for which it is asked; None where that is the type of all."""
-    kinds = [getattr(target.namespace, each, None) for each in form.types]
+    kinds = [getattr(target.namespace, each, None) for each in way.target.types]
     below = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, base)]
     if below:
         return below[0] if len(below) == 1 else None
     # An array that is an example has a type below those that name its library, as jaxlib's ArrayImpl is.
     if target.facts.mixes_forms or target.facts.delivery != "forms" and base not in target.array_types:
         return None
-    raise refusal(ConversionError, target.name, "to", full_name(base), f"is no type of {way.form}", f"pass {way.dense}")
+    raise refusal(ConversionError, target.name, "to", full_name(base), f"is no type of {way.form}",
+                  f"pass {made_dense(way.source, src)}")
 
 
 cdef Apart taken(object src, Way way, Target target, str beyond, const Request* request):
@@ -241,23 +240,37 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
         is_fetched = True
     apart = taken_apart(way.form, way.source_coordinates, shape, parts, beyond)
     apart.is_fetched, apart.copied = is_fetched, copied
-    if way.ragged_axes and len(apart.indices) > way.ragged_axes:
-        raise refusal(ConversionError, way.form, "shape", apart.shape,
-                      f"has {len(apart.indices)} ragged axes, and {target.name} takes {way.ragged_axes}",
-                      f"pass {way.dense}")
-    if not apart.indexed and apart.form != "masked" or apart.indexed != len(apart.shape) and not way.dense_axes:
+    if way.form == "ragged":
+        check_offsets(apart, src, way, target)
+    elif not apart.indexed and way.form != "masked" or apart.indexed != len(apart.shape) and not way.dense_axes:
         raise refusal(ConversionError, target.name, "shape", apart.shape,
-                      f"has {len(apart.shape) - apart.indexed} axes without indices", f"pass {way.dense}")
-    if not apart.is_compact and not way.any_start:
-        make_compact(apart, way)
+                      f"has {len(apart.shape) - apart.indexed} axes without indices",
+                      f"pass {made_dense(way.source, src)}")
     if not target.rows >> apart.data.managed.row & 1 and way.to != target.name:
         raise refusal(ConversionError, target.name, "dtype", row_name(apart.data.managed.row),
                       f"is none that {target.name} has", "convert it to float32 first")
+    if way.check is not None:
+        way.check(way.kind, apart.shape, row_name(apart.data.managed.row), parts[0])
     if 0 <= apart.count < apart.data.managed.abi.dl_tensor.shape[0]:        # SciPy's and JAX's may have room for more
         parts[0], parts[1] = as_numpy(parts[0])[:apart.count], as_numpy(parts[1])[:apart.count]
         apart = taken_apart(way.form, way.source_coordinates, shape, parts, beyond)
         apart.is_fetched, apart.copied = is_fetched, copied
     return apart
+
+
+cdef int check_offsets(Apart apart, object src, Way way, Target target) except -1:
+    """Check that the target takes as many ragged axes, and offsets that begin so; if not, let them begin with 0."""
+    axes = way.target.ragged.axes
+    if axes and len(apart.indices) > axes:
+        raise refusal(ConversionError, way.form, "shape", apart.shape,
+                      f"has {len(apart.indices)} ragged axes, and {target.name} takes {axes}",
+                      f"pass {made_dense(way.source, src)}")
+    if way.any_start:
+        return 0
+    if way.source.ragged.any_start and not is_on_host(apart.indices[0]):
+        raise refusal(ConversionError, way.form, "offsets", "of a device", "need not begin with 0, as they do in "
+                      f"{target.name}", 'pass device="cpu"')
+    return 0 if apart.is_compact else make_compact(apart, way)
 
 
 cdef int make_compact(Apart apart, Way way) except -1:
@@ -277,7 +290,7 @@ cdef int make_compact(Apart apart, Way way) except -1:
 
 
 cdef object sliced(Seen part, object start, object stop, Way way):
-    return (as_numpy(part.array) if way.slices_copy else part.array)[start:stop]
+    return (as_numpy(part.array) if way.source.ragged.slices_copy else part.array)[start:stop]
 
 
 cdef object fetched(object part, str form, str name, const Request* request):
@@ -311,11 +324,13 @@ cdef list convert_each(Apart apart, Way way, const Request* request):
 cdef object convert_mask(Seen part, Way way, const Request* request):
     cdef Request asked = request[0]
     array = part.array
-    if way.mask_changes:
-        note_change(part, way.mask_changes, way.to, request)
-        asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
-        array = np.logical_not(as_numpy(array)) if way.opposite else as_numpy(array)
     try:
+        if way.mask_changes:
+            note_change(part, way.mask_changes, way.to, request)
+            asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
+            array = as_numpy(array)
+        if way.source.masked.opposite != way.target.masked.opposite:
+            array = np.logical_not(array)
         return convert_to(array, way.masks_of, &asked)
     except DLBridgeError as error:
         raise in_part(error, part.form, part.name) from error
@@ -324,7 +339,7 @@ cdef object convert_mask(Seen part, Way way, const Request* request):
 cdef object convert_data(Seen part, Way way, const Request* request):
     if not (part.swapped and way.native):
         return convert_part(part, part.array, way, request)
-    note_change(part, SWAPPED_BYTES, way.to, request)
+    note_change(part, SWAPPED, way.to, request)
     cdef Request asked = request[0]
     asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
     return convert_part(part, native(part.array), way, &asked)
@@ -349,14 +364,12 @@ cdef str index_type(Apart apart, Way way):
     """The dtype that index arrays get; None where they keep theirs. What a device has is left to its library."""
     cdef Seen part
     cdef uint64_t rows = 0
-    types = way.index_types if type(way.index_types) is tuple else way.index_types(way.kind)
-    if types is not way.types and types != way.types:
-        way.rows, way.types = rows_named(types), types
     for part in apart.indices:
         if not is_on_host(part):
             return None
         rows |= <uint64_t> 1 << part.managed.row
-    if not types or rows & (rows - 1) == 0 and rows & ~way.rows == 0:
+    types = way.types if way.index_types is None else way.index_types(way.kind)
+    if not types or rows & (rows - 1) == 0 and rows & ~(way.rows if way.index_types is None else rows_of(types)) == 0:
         return None
     # Indices are below the extents, and offsets go up to as many elements, or other offsets, as there are.
     lengths = [extent for extent in apart.shape if extent is not None]
@@ -367,7 +380,15 @@ cdef str index_type(Apart apart, Way way):
     if "int64" in types:
         return "int64"
     raise refusal(ConversionError, apart.form, "shape", apart.shape, "is too large for indices of int32",
-                  f"call {way.widens}" if way.widens else 'let index_types have "int64"')
+                  f"call {way.target.widens}" if way.target.widens else 'let index_types have "int64"')
+
+
+cdef uint64_t rows_of(object types) except? 0:
+    """The rows of index types, of which there are few tuples."""
+    rows = ROWS.get(types)
+    if rows is None:
+        rows = ROWS[types] = rows_named(types)
+    return rows
 
 
 cdef object convert_indices(Seen part, object array, str wanted, Way way, const Request* request):
@@ -390,7 +411,7 @@ cdef str changes(Seen part, str wanted, Way way):
         return way.mask_changes
     if is_cast(part, wanted, way):
         return indices_become(part, wanted)
-    if way.compact_indices and part.managed.abi.dl_tensor.strides[0] != 1 and not part.changed:
+    if way.compact and part.managed.abi.dl_tensor.strides[0] != 1 and not part.changed:
         return "they leave gaps"
     return part.changed or ""
 
@@ -402,7 +423,7 @@ cdef bint is_cast(Seen part, str wanted, Way way) except -1:
 
 cdef str indices_become(Seen part, str what):
     if part.swapped:
-        return SWAPPED_BYTES
+        return SWAPPED
     return f"indices of {row_name(part.managed.row)} become {what}"
 
 
@@ -490,7 +511,7 @@ cdef bint is_in_order(Apart apart, Way way, Target target) except -1:
     rises[starts - 1] = True
     if not rises.all():
         raise refusal(ConversionError, target.name, "indices", f"of {way.form}", "are out of order, or there more than "
-                      f"once, which {target.name} does not notice", f"pass {way.ordered}")
+                      f"once, which {target.name} does not notice", f"pass {way.source.sparse.ordered}")
     return True
 
 
@@ -504,7 +525,7 @@ cdef bint can_become(object src, str name, str wanted, object source) except -1:
     if "ragged" in (name, wanted):
         return False
     return (wanted == "coo" or len(src.shape) == 2) and (
-        form is None or form.makes and getattr(form.elements(src), "ndim", 1) == 1)
+        form is None or form.sparse.makes and getattr(form.part_on_device(src), "ndim", 1) == 1)
 
 
 # ---- which form ------------------------------------------------------------------------------------------------------
@@ -513,15 +534,14 @@ cdef object find_form(object src, object name, object between):
     """How the target has such an array; an error where it has not."""
     target, wanted = between.target, between.wanted
     if name is None:
-        form = target.forms[wanted] if wanted else next(iter(target.forms.values()))
         raise refusal(ConversionError, target.name, "type", full_name(type(src)), "is one array, and several are asked "
-                      "for", f"pass {form.of_dense}")
+                      "for", f"pass {target.forms[wanted].of_dense}")
     if name in between.source.forms and name in target.forms and wanted in (None, name):
         return target.forms[name]
     both = [each for each in ((wanted,) if wanted else target.forms)
             if each in between.source.forms and each != name and can_become(src, name, each, between.source)]
     same = between.source.forms.get(name) or next(iter(between.source.forms.values()))
-    made = between.source.forms[both[0]].made if both else made_dense(same, src)
+    made = between.source.forms[both[0]].sparse.made if both else made_dense(same, src)
     having = [library.name for library in libraries().values()
               if name in library.forms and library.forms[name].put_together is not None]
     others = f"; {', '.join(having)} {'have' if len(having) > 1 else 'has'} it" if having else ""

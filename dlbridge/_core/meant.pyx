@@ -9,7 +9,7 @@ from types import ModuleType
 
 from dlbridge._core.dtypes import NAMES
 from dlbridge.errors import UnsupportedError, full_name, refusal, shown
-from dlbridge.libraries.library import libraries, library_of, root_of
+from dlbridge.libraries.library import REGISTERED, libraries, library_of, root_of
 from dlbridge.libraries.names import AS_NUMPY, DEVICES, FUNCTIONS, INSTEAD, MEANT, NUMBERS, SAFETENSORS
 
 
@@ -20,6 +20,8 @@ def about_target(to, list names):
     root, last = path.partition(".")[0], path.rpartition(".")[2]
     meant = MEANT.get(root, root)
     usual = f"one of {', '.join(names)}, any namespace with from_dlpack, or register_target()"
+    if (to if isinstance(to, type) else type(to)) in REGISTERED:
+        return text, "was registered as a source only", "call register_form with put_together"
     if last in NUMBERS or kind == "dtype" or kind.endswith("DType"):
         return text, "is a type of elements, and no library", f'call {AS_NUMPY}.astype("float32"), for example'
     if root.partition(":")[0] in DEVICES or kind == "device":

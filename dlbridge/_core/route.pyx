@@ -98,7 +98,7 @@ cdef Route new_route(object src, object to):
     if route.forms is not None:
         route.form_name, route.ways = route.forms.form_name, {}
         wanted = route.forms.wanted
-        route.wants_form = wanted is not None and not route.forms.target.forms[wanted].also_dense
+        route.wants_form = wanted is not None and not route.forms.target.forms[wanted].masked.also_dense
     route.already = owns(route, src)
     route.request = NOTHING_ASKED
     route.request.target = <PyObject*> route.target
@@ -194,7 +194,7 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
         if replicas:
             return find_device(replicas[0], hosts, out)
         if offer.facts.has_mask is not None and offer.facts.why_unasked():
-            return find_device(offer.facts.library_of_masks().forms["masked"].elements(array), hosts, out)
+            return find_device(offer.facts.library_of_masks().forms["masked"].part_on_device(array), hosts, out)
         refused = (unsupported(array, offer.facts) if offer.facts.why_unasked() else
                    refusal_by_facts(array, offer.facts, "convert"))
         if refused is None:

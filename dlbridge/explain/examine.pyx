@@ -7,7 +7,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.conversion cimport is_already
 from dlbridge._core.decision cimport GIVEN_COPY, Decision, is_copy
-from dlbridge._core.described cimport acquire_seen
+from dlbridge._core.described cimport acquire_seen, refuse_several
 from dlbridge._core.devices.table cimport device_name
 from dlbridge._core.dtypes cimport dtype_name
 from dlbridge._core.forms cimport parts_to_explain
@@ -18,6 +18,8 @@ from dlbridge._core.plan cimport make_plan, reason_hint, reason_text, step_texts
 from dlbridge._core.request cimport Request, parse_request
 from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.target cimport Target
+
+from dlbridge.errors import full_name
 
 
 def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narrow, order, dtype, shape, out):
@@ -77,6 +79,7 @@ cdef int examine_out(
         managed_release(acquire_out(out, route.target, request))
         facts |= {"action": "return", "reason": "out is src"}
         return 0
+    refuse_several(route, src, "out", full_name(type(out)))
     check_out_type(out, route.target, request)
     managed = acquire_seen(route, src, dtype, shape, request)
     try:

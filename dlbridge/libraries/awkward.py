@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dlbridge.errors import ConversionError, refusal
-from dlbridge.libraries.library import Arrays, Fact, Form, Library
+from dlbridge.libraries.library import Arrays, Fact, Form, Library, Ragged
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
 
 SEEN = "seen in 2.14.0"
@@ -106,9 +106,9 @@ LIBRARY = Library(
     array_types=("Array",),
     parts_of="numpy",
     forms={
-        "ragged": Form((), parts_of_lists, new_lists, "", 'awkward.from_regular(dlbridge.convert(x, "awkward"))',
-                       "awkward.flatten(x, axis=None)", elements=leaf_of, compact_indices=True,
-                       index_types=tuple(INDICES), dense_axes=True, any_start=True),
+        "ragged": Form((), parts_of_lists, new_lists, dense="awkward.flatten(x, axis=None)",
+                       of_dense='awkward.from_regular(dlbridge.convert(x, "awkward"))', elements=leaf_of,
+                       index_types=tuple(INDICES), dense_axes=True, ragged=Ragged(any_start=True, compact=True)),
     },
     lacks=(
         Fact("SWAPPED_BYTES", SEEN, "has native byte order only"),
@@ -118,5 +118,5 @@ LIBRARY = Library(
     ),
     fewest_axes=Fact(1, SEEN, "has no array without axes"),
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX), SEEN),),
-    duplicate=Fact(lambda array: sys.modules["awkward"].copy(array), SEEN, "has records and what is missing"),
+    duplicate=Fact(lambda array, detach: sys.modules["awkward"].copy(array), SEEN, "has records and what is missing"),
 )

@@ -2,10 +2,11 @@
 
 import functools
 import sys
+from operator import attrgetter
 from typing import Any
 
 from dlbridge.errors import ConversionError, refusal
-from dlbridge.libraries.library import Arrays, Fact, Form, Layout, Library
+from dlbridge.libraries.library import Arrays, Fact, Form, Layout, Library, Sparse
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES, NATIVE_BYTES
 
 
@@ -147,7 +148,7 @@ def parts_of_rows(array: Any) -> tuple[tuple[int, ...], list[Any]]:
     return array.shape, [array.data, array.indices, array.indptr]
 
 
-def put_together_as(name: str) -> Any:
+def form_as(name: str, take_apart: Any, sparse: Sparse) -> Form:
     def put_together(
         kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
     ) -> Any:
@@ -156,7 +157,9 @@ def put_together_as(name: str) -> Any:
         return (kind or getattr(sparse, name))(
             tuple(parts), shape=shape, indices_sorted=is_sorted, unique_indices=is_unique)
 
-    return put_together
+    return Form((name,), take_apart, put_together, dense="x.todense()",
+                of_dense=f'jax.experimental.sparse.{name}.fromdense(dlbridge.convert(x, "jax"))',
+                elements=attrgetter("data"), index_types=index_types, widens=WIDENS, dense_axes=True, sparse=sparse)
 
 
 def says(array: Any) -> tuple[bool, bool]:
@@ -207,14 +210,11 @@ LIBRARY = Library(
     importer="dlpack.from_dlpack",
     array_types=("Array", "core.Tracer"),
     forms={
-        "csr": Form(("BCSR",), parts_of_rows, put_together_as("BCSR"), "jax.experimental.sparse.BCSR.from_bcoo(x)",
-                    'jax.experimental.sparse.BCSR.fromdense(dlbridge.convert(x, "jax"))', "x.todense()", says=says,
-                    index_types=index_types, widens=WIDENS, dense_axes=True,
-                    ordered="jax.experimental.sparse.BCSR.from_bcoo(x.to_bcoo().sum_duplicates())"),
-        "coo": Form(("BCOO",), parts_of_coo, put_together_as("BCOO"), "x.to_bcoo()",
-                    'jax.experimental.sparse.BCOO.fromdense(dlbridge.convert(x, "jax"))', "x.todense()", says=says,
-                    index_types=index_types, widens=WIDENS, coordinates="columns", dense_axes=True,
-                    beyond="pass x.sum_duplicates(), without what only fills it up"),
+        "csr": form_as("BCSR", parts_of_rows, Sparse(
+            says=says, ordered="jax.experimental.sparse.BCSR.from_bcoo(x.to_bcoo().sum_duplicates())",
+            made="jax.experimental.sparse.BCSR.from_bcoo(x)")),
+        "coo": form_as("BCOO", parts_of_coo, Sparse(
+            "columns", says, beyond="pass x.sum_duplicates(), without what only fills it up", made="x.to_bcoo()")),
     },
     lacks=(
         Fact("NEGATIVE_STRIDES", "jax#8082", "refuses them, even with copy=True"),

@@ -8,7 +8,6 @@ takes; nothing here is imported from a library.
 from __future__ import annotations
 
 import importlib
-import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 from dlbridge._core.locks import importing
 
 # Files of this folder that have no library of that name.
-HELPERS = ("hints", "library", "names", "numba_arrays", "others", "pandas_blocks", "profiles", "records",
+HELPERS = ("arrow_parts", "hints", "library", "names", "numba_arrays", "others", "pandas_blocks", "profiles", "records",
            "registered", "scipy_flags", "tensor_types")
 
 
@@ -53,6 +52,39 @@ PARTS = {"coo": ("data", "coords"), **dict.fromkeys(("csr", "csc", "bsr", "bsc")
          "ragged": ("values", "offsets"), "masked": ("values", "mask")}
 
 
+class Sparse(NamedTuple):
+    """How a library keeps the indices of its sparse arrays, and what it believes of them."""
+
+    coordinates: str = "each"               # of COO: an array for "each" axis, or one for all, with their "rows" or
+    #                                         "columns"
+    says: Callable[[Any], tuple[bool, bool]] | None = None      # of an array: what it states of sorted, and of unique
+    looks: bool = False                     # whether ``put_together`` looks at each index
+    canonical: bool = False                 # whether the library believes that they are sorted, each there once
+    ordered: str = ""                       # the code that makes them so, of an array x of the library
+    beyond: str = "the array is damaged: make it again"     # what to do where an index is outside of the shape
+    made: str = ""                          # the code that makes such an array of another matrix x of the library
+    makes: bool = True                      # whether ``made`` of other forms takes it
+
+
+class Ragged(NamedTuple):
+    """How a library keeps the offsets of its ragged arrays."""
+
+    axes: int = 0                           # how many axes may be ragged; 0 for any number
+    any_start: bool = False                 # whether offsets need not begin with 0, nor end with the data
+    slices_copy: bool = False               # whether a slice of a part is a copy
+    compact: bool = False                   # whether it copies offsets that leave gaps
+
+
+class Masked(NamedTuple):
+    """How a library keeps the mask of an array, which is True elsewhere where a value is missing."""
+
+    opposite: bool = False                  # whether it says what is there
+    unpacked: str = ""                      # why taking it apart makes a mask anew
+    packed: str = ""                        # why putting it together does
+    library: str = ""                       # that ``put_together`` takes masks of, if not that of the parts
+    also_dense: bool = False                # whether the types are those of one array, too
+
+
 class Form(NamedTuple):
     """Arrays of a library that are several arrays: how they are taken apart and put together, both without copying."""
 
@@ -62,38 +94,29 @@ class Form(NamedTuple):
     take_apart: Callable[[Any], tuple[tuple[int, ...], list[Any]]]
     # Of the type that ``to`` names, or None; of a shape, and of the parts, in the library's arrays; of whether the
     # indices are sorted, and of whether each is there once, as the source says. None where none can be made.
-    put_together: Callable[[Any, tuple[int, ...], list[Any], bool, bool], Any] | None
-    made: str                               # the code that makes such an array of another matrix x of the library
-    of_dense: str                           # … and of any dense array x
-    dense: str | Callable[[Any], str]       # … a dense array of it, or all its elements; a function of it says that
-    elements: Callable[[Any], Any] = operator.attrgetter("data")     # of an array: the part whose device is its own
-    says: Callable[[Any], tuple[bool, bool]] | None = None      # of an array: what it states of sorted, and of unique
-    detached: Callable[[Any], Any] | None = None                # of an array: the same without its gradient
+    put_together: Callable[[Any, tuple[int, ...], list[Any], bool, bool], Any] | None = None
+    # Of the type that ``to`` names, of a shape, of a dtype's name, and of the first part as it was taken out: raises
+    # where none can be made of that, before anything is copied.
+    check: Callable[[Any, tuple[int, ...], str, Any], None] | None = None
+    dense: str | Callable[[Any], str] = ""      # the code that makes a dense array of it, or gives all its elements
+    of_dense: str = ""                      # the code that makes such an array of any dense array x
+    elements: Callable[[Any], Any] | None = None        # of an array: the part whose device is its own; None: the host
+    detached: Callable[[Any], Any] | None = None        # of an array: the same without its gradient
+    duplicate: Callable[[Any, bool], Any] | None = None     # of an array, and of whether to detach: a copy of it all
     copied: Callable[[Any], str] | None = None      # of an array: why it is copied to take it apart; "" where it is not
+    copies: str = ""                        # why putting it together copies all parts
     # The dtypes of its index arrays, which are all of one; () for any. Or a function of the type that ``to`` names, or
     # None: what they can be now.
     index_types: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ()
     widens: str = ""                        # the code that lets a function give wider ones
-    coordinates: str = "each"               # of COO: an array for "each" axis, or one for all, with their "rows" or
-    #                                         "columns"
-    makes: bool = True                      # whether ``made`` of other forms takes it
     dense_axes: bool = False                # whether an element may be an array itself, along the last axes
-    beyond: str = "the array is damaged: make it again"     # what to do where an index is outside of the shape
-    checks_indices: bool = False            # whether ``put_together`` looks at each index
-    canonical: bool = False                 # whether the library believes that they are sorted, each there once
-    ordered: str = ""                       # the code that makes them so, of an array x of the library
-    ragged_axes: int = 0                    # how many axes may be ragged; 0 for any number
-    any_start: bool = False                 # whether offsets need not begin with 0, nor end with the data
-    slices_copy: bool = False               # whether a slice of a part is a copy
-    compact_indices: bool = False           # whether it copies indices that leave gaps
-    # Of those with a mask, which is True where a value is missing:
-    valid: bool = False                     # whether its mask says the opposite
-    unpacked: str = ""                      # why taking it apart makes a mask anew
-    packed: str = ""                        # why putting it together does
-    copies: str = ""                        # why putting it together copies all parts
-    duplicate: Callable[[Any, bool], Any] | None = None     # of an array, and of whether to detach: a copy of it all
-    masks_of: str = ""                      # the library that ``put_together`` takes masks of, if not that of the parts
-    also_dense: bool = False                # whether its types are those of one array, too
+    sparse: Sparse = Sparse()
+    ragged: Ragged = Ragged()
+    masked: Masked = Masked()
+
+    def part_on_device(self, array: Any) -> Any:
+        """The part of an array whose device is its own; None of one on the host."""
+        return None if self.elements is None else self.elements(array)
 
 
 class Layout(NamedTuple):
@@ -220,9 +243,9 @@ class Library(NamedTuple):
     keeps_imports: Fact | None = None       # True: … but it keeps what it imports until its last use is done
     written: Fact | None = None             # a function of an array of its own, called when dlbridge has written to it
     values: Fact | None = None              # True: its arrays are values, which others may be made of later
-    duplicate: Fact | None = None           # a function that copies an array of its own, with what memory does not say
-    clone: Fact | None = None               # a function of an array of its own on the host, and of whether to leave its
-    #                                         gradient behind: a copy, also where it is no plain memory
+    duplicate: Fact | None = None           # a function of an array of its own, and of whether to leave its gradient
+    #                                         behind: a copy, with what memory does not say
+    clone: Fact | None = None               # … of an array on the host, also where it is no plain memory
     forms: Mapping[str, Form] = MappingProxyType({})    # its arrays that are several arrays, by name: PARTS has all
     parts_of: str = ""                      # the library whose arrays they are made of, itself by default
     # How its arrays get to number {} of a device, by the device's name, where dlbridge does not move them.
@@ -521,8 +544,8 @@ class Facts:
                 return name, fact
         return None
 
-    def form(self, kind: Any) -> Any:
-        """How the instances of a type are taken apart, and made again: two functions; or None."""
+    def container_functions(self, kind: Any) -> Any:
+        """The functions flatten and unflatten of the instances of a type, which have arrays by name; or None."""
         return self.container(kind) if callable(self.container) else self.container
 
     def library_of_forms(self) -> Library | None:

@@ -33,9 +33,8 @@ LIBRARY = Library(
     ),
     delivery="numpy",
     array_types=("ndarray",),
-    forms={"masked": Form(("MaskedArray",), parts_of_masked, new_masked, "",
-                          'numpy.ma.MaskedArray(dlbridge.convert(x, "numpy"))', "x.filled(0)",
-                          elements=lambda array: None, duplicate=lambda array, detach: array.copy())},
+    forms={"masked": Form(("MaskedArray",), parts_of_masked, new_masked, dense="x.filled(0)",
+                          duplicate=lambda array, detach: array.copy())},
     clone=Fact(lambda array, detach: np.array(array), "numpy 2.0", "has dates, words and objects, and any byte order"),
     exact=True,         # a subclass goes through its source, which refuses a mask and leaves all else behind
     lacks=(

@@ -17,22 +17,6 @@ from dlbridge.libraries.profiles import IN_TREE, OF_POINTER
 AS_NUMPY = {"": "pass numpy.asarray(x)"}
 AS_LIST = {"": "pass numpy.array(list(x)), if they are numbers"}
 # What is not in memory, or not yet, is not brought there unasked.
-def form_of_dataset(dataset: Any) -> str | None:
-    if not dataset or dataset.ndim != 1:
-        return None                 # its file is closed
-    of_rows = sys.modules["h5py"].check_vlen_dtype(dataset.dtype)
-    return "ragged" if isinstance(of_rows, np.dtype) and of_rows.kind in "biufc" and of_rows.subdtype is None else None
-
-
-def parts_of_rows(dataset: Any) -> tuple[tuple[int, ...], list[Any]]:
-    """All rows side by side, which HDF5 has one by one. Those of the other byte order say that they are of this one."""
-    of_rows = sys.modules["h5py"].check_vlen_dtype(dataset.dtype)
-    rows = [row if row.dtype == of_rows else row.view(of_rows) for row in dataset[...]]
-    offsets = np.zeros(len(rows) + 1, "int64")
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
-    return (), [np.concatenate([np.empty(0, of_rows), *rows]), (offsets,)]
-
-
 INDEXED = {"": "pass x[...]"}
 COORDINATES = "pass shapely.get_coordinates(x)"
 # The bytes of each row of an image of Qt, which does not know who uses them.
@@ -164,6 +148,22 @@ def read(member: Any) -> Any:
 
 def parts_of_group(group: Any) -> dict[str, Any]:
     return {name: read(member) for name, member in group.items()}
+
+
+def form_of_dataset(dataset: Any) -> str | None:
+    if not dataset or dataset.ndim != 1:
+        return None                 # its file is closed
+    of_rows = sys.modules["h5py"].check_vlen_dtype(dataset.dtype)
+    return "ragged" if isinstance(of_rows, np.dtype) and of_rows.kind in "biufc" and of_rows.subdtype is None else None
+
+
+def parts_of_rows(dataset: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """All rows side by side, which HDF5 has one by one. Those of the other byte order say that they are of this one."""
+    of_rows = sys.modules["h5py"].check_vlen_dtype(dataset.dtype)
+    rows = [row if row.dtype == of_rows else row.view(of_rows) for row in dataset[...]]
+    offsets = np.zeros(len(rows) + 1, "int64")
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    return (), [np.concatenate([np.empty(0, of_rows), *rows]), (offsets,)]
 
 
 def parts_of_netcdf(dataset: Any) -> dict[str, Any]:
@@ -360,8 +360,8 @@ LIBRARIES = (
             Arrays("Group", {"": hint_for_group},
                    container=Fact((parts_of_group, keep_as_dict), "seen in 3.14", LAZY)),
         ),
-        forms={"ragged": Form((), parts_of_rows, None, "", "", "numpy.concatenate(x[...])",
-                              elements=lambda dataset: None, copied=lambda dataset: "it is read row by row")},
+        forms={"ragged": Form((), parts_of_rows, dense="numpy.concatenate(x[...])",
+                              copied=lambda dataset: "it is read row by row")},
     ),
     Library(name="netCDF4", arrays=(Arrays("Variable", INDEXED), Arrays(
         "Dataset", {"": lambda dataset: hint_for_group(dataset.variables)},

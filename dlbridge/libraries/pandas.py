@@ -137,15 +137,18 @@ def why_copied(values: Any) -> str:
     return "" if pandas_blocks.in_use() else "pandas gives its values by a copy"
 
 
-def new_masked(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
-    values, mask = parts
+def check(kind: Any, shape: tuple[int, ...], dtype: str, values: Any) -> None:
     if len(shape) != 1:
         raise refusal(ConversionError, "masked", "shape", shape, "is not of one axis, as arrays of pandas are",
                       "pass x.ravel()")
-    fits = next(name for name, kinds in NULLABLE.items() if values.dtype.kind in kinds)
+    fits = next(name for name, kinds in NULLABLE.items() if np.dtype(dtype).kind in kinds)
     if kind.__name__ != fits:
-        raise refusal(ConversionError, "masked", "dtype", values.dtype, f"is none of {kind.__name__}",
+        raise refusal(ConversionError, "masked", "dtype", dtype, f"is none of {kind.__name__}",
                       f"pass pandas.arrays.{fits} for it")
+
+
+def new_masked(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
+    values, mask = parts
     return kind(values, np.zeros(shape, bool) if mask is None else mask, copy=False)
 
 
@@ -202,8 +205,8 @@ LIBRARY = Library(
     array_types=tuple(f"arrays.{name}" for name in NULLABLE),
     parts_of="numpy",
     dtypes=(Fact(("bool", *INTEGERS, "float32", "float64"), "seen in 3.1.1"),),
-    forms={"masked": Form(tuple(NULLABLE), parts_of_masked, new_masked, "",
-                          'pandas.array(dlbridge.convert(x, "numpy"))', "x.to_numpy(float, na_value=float('nan'))",
-                          elements=lambda array: None, copied=why_copied,
+    forms={"masked": Form(tuple(NULLABLE), parts_of_masked, new_masked, check,
+                          dense="x.to_numpy(float, na_value=float('nan'))", copied=why_copied,
                           duplicate=lambda array, detach: array.copy())},
+    lacks=(Fact("SWAPPED_BYTES", "seen in 3.1.1", "computes with native byte order only"),),
 )

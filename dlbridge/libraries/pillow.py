@@ -110,7 +110,7 @@ LIBRARY = Library(
     delivery="importer:prepare_for_ndarrays",
     importer=make,
     array_types=("Image",),
-    duplicate=Fact(lambda image: image.copy(), SEEN, "has modes of the same memory, and palettes"),
+    duplicate=Fact(lambda image, detach: image.copy(), SEEN, "has modes of the same memory, and palettes"),
     lacks=(
         *compact(SEEN, "has pixels side by side, line after line"),
         *PLAIN,

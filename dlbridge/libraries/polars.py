@@ -4,9 +4,9 @@ import importlib.util
 import sys
 from typing import Any
 
+from dlbridge.libraries.arrow_parts import UNPACKED, Missing, parts_of_lists, parts_of_nullable
 from dlbridge.libraries.hints import COLUMNS, lacks, missing_values, no_numbers, several_types
-from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library
-from dlbridge.libraries.pyarrow import Missing, parts_of_lists, parts_of_nullable
+from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library, Masked
 
 INTEGERS = "pass {x}.to_physical()"
 
@@ -61,8 +61,9 @@ def form_of_lists(series: Any) -> str | None:
     polars, dtype = sys.modules["polars"], series.dtype
     if dtype != polars.List:
         return None
-    while dtype in (polars.List, polars.Array):
-        dtype = dtype.inner
+    for kind in (polars.List, polars.Array):
+        while dtype == kind:
+            dtype = dtype.inner
     return "ragged" if str(dtype) in NUMBERS and has_pyarrow() else None
 
 
@@ -76,7 +77,7 @@ def has_nulls(series: Any) -> bool:
 
 
 def has_pyarrow() -> bool:
-    return importlib.util.find_spec("pyarrow") is not None
+    return "pyarrow" in sys.modules or importlib.util.find_spec("pyarrow") is not None
 
 
 def why_copied(series: Any) -> str:
@@ -114,10 +115,8 @@ LIBRARY = Library(
         Arrays("Expr", {"type": "pass a column of the frame that it is evaluated in"}),
     ),
     forms={
-        "ragged": Form((), parts_of_series, None, "", "", "x.explode()", elements=lambda series: None,
-                       copied=why_copied),
-        "masked": Form((), lambda series: parts_of_nullable(series.clone().to_arrow()), None, "", "", "x.fill_null(0)",
-                       elements=lambda series: None, copied=why_copied,
-                       unpacked="its mask has eight elements in a byte"),
+        "ragged": Form((), parts_of_series, dense="x.explode()", copied=why_copied),
+        "masked": Form((), lambda series: parts_of_nullable(series.clone().to_arrow()), dense="x.fill_null(0)",
+                       copied=why_copied, masked=Masked(unpacked=UNPACKED)),
     },
 )

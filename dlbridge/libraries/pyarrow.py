@@ -5,13 +5,21 @@ import math
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dlbridge.errors import ConversionError, refusal
+from dlbridge.libraries.arrow_parts import (
+    UNPACKED,
+    form_of_lists,
+    has_nulls,
+    parts_of_chunks,
+    parts_of_nullable,
+    why_copied,
+)
 from dlbridge.libraries.hints import COLUMNS
-from dlbridge.libraries.library import Arrays, Fact, Form, Library
+from dlbridge.libraries.library import Arrays, Fact, Form, Library, Masked, Ragged, Sparse
 from dlbridge.libraries.profiles import FLOATS, INTEGERS, LENGTH_1_STRIDES
 
 SEEN = "seen in 26.0.1"
@@ -132,99 +140,14 @@ def matrix_of(form: str, name: str) -> Form:
         data, indices, indptr = (part.to_numpy() for part in parts)
         return (kind or getattr(sys.modules["pyarrow"], name)).from_numpy(data, indptr, indices, shape)
 
-    return Form((name,), parts_of_matrix, put_together, f"pyarrow.{name}.from_tensor(x.to_tensor())",
-                f'pyarrow.{name}.from_tensor(pyarrow.Tensor.from_numpy(dlbridge.convert(x, "numpy")))', "x.to_tensor()",
-                elements=lambda matrix: None, index_types=("int64",), canonical=True,
-                ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()')
+    return Form((name,), parts_of_matrix, put_together, dense="x.to_tensor()",
+                of_dense=f'pyarrow.{name}.from_tensor(pyarrow.Tensor.from_numpy(dlbridge.convert(x, "numpy")))',
+                index_types=("int64",),
+                sparse=Sparse(canonical=True, ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()',
+                              made=f"pyarrow.{name}.from_tensor(x.to_tensor())"))
 
 
 # ---- lists -----------------------------------------------------------------------------------------------------------
-
-def is_list(kind: Any) -> bool:
-    lib = sys.modules["pyarrow"].lib
-    return kind.id in (lib.Type_LIST, lib.Type_LARGE_LIST)
-
-
-def form_of_lists(array: Any) -> str | None:
-    """Lists of numbers, at any depth, or of lists of one length each of numbers; not of strings."""
-    pyarrow, kind = sys.modules["pyarrow"], array.type
-    if not is_list(kind):
-        return None
-    while is_list(kind) or kind.id == pyarrow.lib.Type_FIXED_SIZE_LIST:
-        kind = kind.value_type
-        if not isinstance(kind, pyarrow.DataType) or isinstance(kind, pyarrow.BaseExtensionType):
-            return None
-    return "ragged" if pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) else None
-
-
-class Missing(NamedTuple):
-    """The code that makes do without what is missing in lists x."""
-
-    lists: str          # leaves out the lists
-    filled: str         # gives the elements a value
-    flat: str           # gives all elements side by side
-    elements: str       # leaves out elements that are lists
-
-
-def parts_of_chunks(array: Any) -> tuple[tuple[int, ...], list[Any]]:
-    if not hasattr(array, "chunks"):
-        return parts_of_lists(array, missing_in(array, "x"))
-    one = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
-    return parts_of_lists(one, missing_in(one, "x.combine_chunks()"))
-
-
-def missing_in(array: Any, x: str) -> Missing:
-    filled = f"pyarrow.{type(array).__name__}.from_arrays({x}.offsets, {x}.values.fill_null(0))"
-    return Missing(f"{x}.drop_null()", filled, f"{x}.flatten()", f"{x}.flatten().drop_null()")
-
-
-def parts_of_lists(array: Any, missing: Missing) -> tuple[tuple[int, ...], list[Any]]:
-    """Of lists in lists, the offsets of each. Of a slice only what is within counts as missing."""
-    levels = [array]
-    while hasattr(levels[-1], "values"):
-        levels.append(levels[-1].values)
-    offsets = [each.offsets for each in levels if is_list(each.type)]
-    values = levels[len(offsets)]
-    if any(each.null_count for each in levels):
-        check_missing(levels, len(offsets), missing)
-        values = without_bitmap(values)
-    return (), [values, tuple(offsets)]
-
-
-def check_missing(levels: list[Any], lists: int, missing: Missing) -> None:
-    """Refuse what is missing within so many lists, or in elements that are lists of one length."""
-    first, count = 0, len(levels[0])
-    for depth, array in enumerate(levels):
-        if array.null_count and array.slice(first, count).null_count:
-            plain = missing.filled if len(levels) == lists + 1 else missing.elements
-            hint = missing.lists if depth == 0 else missing.flat if lists > 1 else plain
-            wrong = "lists are missing" if depth < lists else "elements have no value"
-            raise refusal(ConversionError, "ragged", "null_count", array.null_count, wrong, f"pass {hint}")
-        if depth < lists:
-            first, count = spanned(array, first, count)
-        elif depth + 1 < len(levels):
-            # ``values`` of such lists are those of the whole array that they are a slice of.
-            first, count = (array.offset + first) * array.type.list_size, count * array.type.list_size
-
-
-def spanned(array: Any, first: int, count: int) -> tuple[int, int]:
-    """Where the values of some lists begin, and how many there are; all of them if the offsets are wrong."""
-    start, stop = (array.offsets[place].as_py() for place in (first, first + count))
-    return (start, stop - start) if 0 <= start <= stop <= len(array.values) else (0, len(array.values))
-
-
-def without_bitmap(array: Any) -> Any:
-    """The same memory, where nothing that is used is missing."""
-    pyarrow = sys.modules["pyarrow"]
-    children = [without_bitmap(array.values)] if hasattr(array, "values") else None
-    return pyarrow.Array.from_buffers(
-        array.type, len(array), [None, *array.buffers()[1:len(array.buffers()) if children is None else 1]],
-        offset=array.offset, children=children)
-
-
-def why_copied(array: Any) -> str:
-    return "it is in several chunks" if getattr(array, "num_chunks", 1) != 1 else ""
-
 
 def flattened(array: Any) -> str:
     return f"x{'.combine_chunks()' if hasattr(array, 'chunks') else ''}.flatten()"
@@ -253,44 +176,37 @@ def offset_types(kind: Any) -> tuple[str, ...]:
     return of_type.get(getattr(kind, "__name__", ""), ("int32", "int64"))
 
 
-LISTS = Form(("LargeListArray", "ListArray"), parts_of_chunks, new_lists, "",
-             'pyarrow.array(list(dlbridge.convert(x, "numpy")))', flattened, elements=lambda array: None,
-             copied=why_copied, index_types=offset_types, dense_axes=True, any_start=True)
+LISTS = Form(("LargeListArray", "ListArray"), parts_of_chunks, new_lists, dense=flattened,
+             of_dense='pyarrow.array(list(dlbridge.convert(x, "numpy")))', copied=why_copied,
+             index_types=offset_types, dense_axes=True, ragged=Ragged(any_start=True))
 
 # ---- arrays with nulls -----------------------------------------------------------------------------------------------
 
 NUMBERS = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "HalfFloat", "Float", "Double")
 
 
-def has_nulls(array: Any) -> bool:
-    types = sys.modules["pyarrow"].types
-    return bool(array.null_count) and (types.is_integer(array.type) or types.is_floating(array.type))
-
-
-def parts_of_nullable(array: Any) -> tuple[tuple[int, ...], list[Any]]:
-    if hasattr(array, "chunks"):
-        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
-    return (len(array),), [without_bitmap(array), array.is_null().to_numpy(zero_copy_only=False)]
+def check_nullable(kind: Any, shape: tuple[int, ...], dtype: str, values: Any) -> None:
+    if len(shape) != 1:
+        raise refusal(ConversionError, "masked", "shape", shape, "is not of one axis, as arrays with nulls are",
+                      "pass x.ravel()")
+    made = sys.modules["pyarrow"].array([], sys.modules["pyarrow"].from_numpy_dtype(np.dtype(dtype)))
+    if kind is not None and not isinstance(made, kind):
+        raise refusal(ConversionError, "masked", "dtype", dtype, f"is none of {kind.__name__}",
+                      f"pass pyarrow.{type(made).__name__} for it")
 
 
 def new_nullable(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
     pyarrow = sys.modules["pyarrow"]
     values, mask = parts
-    if isinstance(values, pyarrow.Tensor):
-        raise refusal(ConversionError, "masked", "shape", shape, "is not of one axis, as arrays with nulls are",
-                      "pass x.ravel()")
     valid = np.concatenate([np.ones(values.offset, bool), ~mask])
     bits = pyarrow.py_buffer(np.packbits(valid, bitorder="little"))
-    made = pyarrow.Array.from_buffers(values.type, len(values), [bits, *values.buffers()[1:]], offset=values.offset)
-    if kind is not None and not isinstance(made, kind):
-        raise refusal(ConversionError, "masked", "dtype", made.type, f"is none of {kind.__name__}",
-                      f"pass pyarrow.{type(made).__name__} for it")
-    return made
+    return pyarrow.Array.from_buffers(values.type, len(values), [bits, *values.buffers()[1:]], offset=values.offset)
 
 
-NULLABLE = Form(tuple(f"{name}Array" for name in NUMBERS), parts_of_nullable, new_nullable, "", "", "x.fill_null(0)",
-                elements=lambda array: None, copied=why_copied, unpacked="its mask has eight elements in a byte",
-                packed="its mask gets eight elements in a byte", masks_of="numpy", also_dense=True)
+NULLABLE = Form(tuple(f"{name}Array" for name in NUMBERS), parts_of_nullable, new_nullable, check_nullable,
+                dense="x.fill_null(0)", copied=why_copied,
+                masked=Masked(unpacked=UNPACKED, packed="its mask gets eight elements in a byte", library="numpy",
+                              also_dense=True))
 
 MATRICES = {"csr": "SparseCSRMatrix", "csc": "SparseCSCMatrix"}
 

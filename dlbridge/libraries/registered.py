@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dlbridge.errors import ConversionError, DLBridgeError, full_name, refusal, shown
-from dlbridge.libraries.library import PARTS, REGISTERED, Arrays, Fact, Form, Library, finder_of_form
+from dlbridge.libraries.library import PARTS, REGISTERED, Arrays, Fact, Form, Library, Sparse, finder_of_form
 
 USERS = "register_form"
 SEVERAL = "an array of that form"
@@ -26,9 +26,11 @@ def add(
         arrays=(Arrays(array_type.__name__, {"": f"pass {dense}"}, form_name=Fact(lambda array: form, USERS)),),
         delivery="" if made is None else "forms",
         parts_of=parts_of,
-        forms={form: Form((array_type.__name__,), apart, made, SEVERAL, SEVERAL, dense,
-                          elements=lambda array: apart(array)[1][0], coordinates=coordinates, index_types=index_types,
-                          dense_axes=form == "ragged")},
+        lacks=(Fact("SWAPPED_BYTES", USERS, "has what NumPy has, which may not be expected there"),),
+        forms={form: Form(
+            (array_type.__name__,), apart, made, None if made is None else checker(array_type), dense=dense,
+            of_dense=SEVERAL, elements=lambda array: apart(array)[1][0], index_types=index_types,
+            dense_axes=form == "ragged", sparse=Sparse(coordinates, made=SEVERAL))},
     )
     finder_of_form.cache_clear()
 
@@ -53,7 +55,7 @@ def taker(
                           f"are no dictionary of {', '.join(wanted)}",
                           f"let take_apart of {full_name(array_type)} give these")
         found = [parts[name] for name in names]
-        if isinstance(found[1], list):
+        if form in ("coo", "ragged") and isinstance(found[1], list):
             found[1] = tuple(found[1])
         if form == "ragged" and not isinstance(found[1], tuple):
             found[1] = (found[1],)
@@ -62,12 +64,18 @@ def taker(
     return parts_of_array
 
 
-def maker(form: str, array_type: type[Any], put_together: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that gives the parts to a user's function by name."""
-    def made(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
+def checker(array_type: type[Any]) -> Callable[..., None]:
+    def check(kind: Any, shape: tuple[int, ...], dtype: str, values: Any) -> None:
         if kind not in (None, array_type):
             raise refusal(ConversionError, array_type.__name__, "to", full_name(kind),
                           f"is a class below {full_name(array_type)}, which was registered", "register it as well")
+
+    return check
+
+
+def maker(form: str, array_type: type[Any], put_together: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives the parts to a user's function by name."""
+    def made(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
         given = dict(zip(PARTS[form], parts, strict=True))
         if form != "ragged":
             given["shape"] = shape

@@ -4,7 +4,7 @@ import sys
 from operator import attrgetter
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Form, Library
+from dlbridge.libraries.library import Arrays, Fact, Form, Library, Sparse
 from dlbridge.libraries.profiles import COMPLEX, INTEGERS
 from dlbridge.libraries.scipy_flags import known
 
@@ -65,9 +65,10 @@ def compressed(form: str) -> Form:
             made.has_sorted_indices = True
         return made
 
-    return Form((f"{form}_array", f"{form}_matrix"), parts_of_compressed, put_together, f"x.to{form}()",
-                f'scipy.sparse.{form}_array(dlbridge.convert(x, "numpy"))', "x.toarray()",
-                says=known, index_types=("int32", "int64"), ordered=f"x.tocoo().to{form}()")
+    return Form((f"{form}_array", f"{form}_matrix"), parts_of_compressed, put_together, dense="x.toarray()",
+                of_dense=f'scipy.sparse.{form}_array(dlbridge.convert(x, "numpy"))', elements=attrgetter("data"),
+                index_types=("int32", "int64"),
+                sparse=Sparse(says=known, ordered=f"x.tocoo().to{form}()", made=f"x.to{form}()"))
 
 
 LIBRARY = Library(
@@ -84,18 +85,21 @@ LIBRARY = Library(
         Arrays("BSpline", COEFFICIENTS),
         Arrays("PPoly", COEFFICIENTS),
     ),
-    private=Fact("libraries.scipy_flags", SEEN, "looks at all indices when it is asked, and keeps the answer"),
+    private=Fact("libraries.scipy_flags", SEEN, "looks at all indices when it is asked, and keeps the answer",
+                 below="1.18"),
     delivery="forms",
     array_types=("sparray", "spmatrix"),
     parts_of="numpy",
+    lacks=(Fact("SWAPPED_BYTES", SEEN, "computes with native byte order only"),),
     dtypes=(Fact(("bool", *INTEGERS, "float32", "float64", *COMPLEX), SEEN),),
-    duplicate=Fact(lambda matrix: matrix.copy(), SEEN, "has formats that are no arrays side by side"),
+    duplicate=Fact(lambda matrix, detach: matrix.copy(), SEEN, "has formats that are no arrays side by side"),
     forms={
         "csr": compressed("csr"),
-        "coo": Form(("coo_array", "coo_matrix"), parts_of_coo, new_coo, "x.tocoo()",
-                    'scipy.sparse.coo_array(dlbridge.convert(x, "numpy"))', "x.toarray()",
-                    says=lambda matrix: (matrix.has_canonical_format, matrix.has_canonical_format),
-                    index_types=("int32", "int64"), coordinates="each"),
+        "coo": Form(("coo_array", "coo_matrix"), parts_of_coo, new_coo, dense="x.toarray()",
+                    of_dense='scipy.sparse.coo_array(dlbridge.convert(x, "numpy"))', elements=attrgetter("data"),
+                    index_types=("int32", "int64"),
+                    sparse=Sparse(says=lambda matrix: (matrix.has_canonical_format, matrix.has_canonical_format),
+                                  made="x.tocoo()")),
         "csc": compressed("csc"),
         "bsr": compressed("bsr"),
     },

@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from dlbridge.errors import ConversionError, refusal
-from dlbridge.libraries.library import Arrays, Fact, Form, Library
+from dlbridge.libraries.library import Arrays, Fact, Form, Library, Sparse
 from dlbridge.libraries.profiles import COMPLEX, INTEGERS
 
 SEEN = "seen in 0.19.3"
@@ -48,9 +48,10 @@ def compressed(form: str) -> Form:
         return (kind or sys.modules["sparse"].GCXS)(tuple(parts), shape, compressed_axes=AXES[form])
 
     axes = AXES[form]
-    return Form(("GCXS",), parts_of_compressed, put_together, f'x.asformat("gcxs", compressed_axes={axes})',
-                f'sparse.GCXS.from_numpy(dlbridge.convert(x, "numpy"), compressed_axes={axes})', "x.todense()",
-                checks_indices=True, canonical=True, ordered=f"sparse.GCXS(x.tocoo(), compressed_axes={axes})")
+    return Form(("GCXS",), parts_of_compressed, put_together, dense="x.todense()",
+                of_dense=f'sparse.GCXS.from_numpy(dlbridge.convert(x, "numpy"), compressed_axes={axes})',
+                sparse=Sparse(looks=True, canonical=True, ordered=f"sparse.GCXS(x.tocoo(), compressed_axes={axes})",
+                              made=f'x.asformat("gcxs", compressed_axes={axes})'))
 
 
 LIBRARY = Library(
@@ -59,12 +60,13 @@ LIBRARY = Library(
     delivery="forms",
     array_types=("SparseArray",),
     parts_of="numpy",
+    lacks=(Fact("SWAPPED_BYTES", SEEN, "compiles functions for native byte order alone"),),
     dtypes=(Fact(("bool", *INTEGERS, "float32", "float64", *COMPLEX), SEEN, "compiles functions for these alone"),),
-    duplicate=Fact(lambda array: array.copy(), SEEN),
+    duplicate=Fact(lambda array, detach: array.copy(), SEEN),
     forms={
-        "coo": Form(("COO",), parts_of_coo, new_coo, 'x.asformat("coo")',
-                    'sparse.COO.from_numpy(dlbridge.convert(x, "numpy"))', "x.todense()",
-                    says=lambda array: (True, True), coordinates="rows", canonical=True),
+        "coo": Form(("COO",), parts_of_coo, new_coo, dense="x.todense()",
+                    of_dense='sparse.COO.from_numpy(dlbridge.convert(x, "numpy"))',
+                    sparse=Sparse("rows", lambda array: (True, True), canonical=True, made='x.asformat("coo")')),
         **{form: compressed(form) for form in AXES},
     },
 )

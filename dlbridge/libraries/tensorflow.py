@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Form, Library
+from dlbridge.libraries.library import Arrays, Fact, Form, Library, Ragged
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, NO_LABELS, NO_SUBBYTE, PLAIN, compact
 
 
@@ -59,10 +59,10 @@ LIBRARY = Library(
     importer="experimental.dlpack.from_dlpack",
     array_types=("Tensor",),
     forms={
-        "ragged": Form(("RaggedTensor",), parts_of_ragged, new_ragged, "",
-                       'tensorflow.RaggedTensor.from_tensor(dlbridge.convert(x, "tensorflow"))', "x.to_tensor()",
-                       elements=lambda tensor: tensor.flat_values, slices_copy=True, index_types=("int32", "int64"),
-                       dense_axes=True),
+        "ragged": Form(("RaggedTensor",), parts_of_ragged, new_ragged, dense="x.to_tensor()",
+                       of_dense='tensorflow.RaggedTensor.from_tensor(dlbridge.convert(x, "tensorflow"))',
+                       elements=lambda tensor: tensor.flat_values, index_types=("int32", "int64"), dense_axes=True,
+                       ragged=Ragged(slices_copy=True)),
     },
     lacks=(
         *compact("seen in 2.21"),

@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from dlbridge.errors import ConversionError, refusal
-from dlbridge.libraries.library import Arrays, Fact, Form, Layout, Library, TooWide
+from dlbridge.libraries.library import Arrays, Fact, Form, Layout, Library, Masked, Ragged, Sparse, TooWide
 from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, IN_TREE, INTEGERS
 
 SEEN = "seen in 2.13.0"
@@ -171,11 +171,12 @@ def compressed(form: str) -> Form:
 
     constructor = f"sparse_{form}_tensor"
     blocks = "(blocksize)" if form.startswith("b") else "()"
-    return Form((f"sparse_{form}",), parts_of_columns if form.endswith("c") else parts_of_rows, put_together,
-                f"x.to_sparse_{form}{blocks}", f'dlbridge.convert(x, "torch").to_sparse_{form}{blocks}', "x.to_dense()",
-                elements=lambda tensor: tensor.detach().values(), detached=detached,
-                index_types=("int32", "int64"), dense_axes=True, makes=not form.startswith("b"),
-                ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()')
+    return Form(
+        (f"sparse_{form}",), parts_of_columns if form.endswith("c") else parts_of_rows, put_together,
+        dense="x.to_dense()", of_dense=f'dlbridge.convert(x, "torch").to_sparse_{form}{blocks}',
+        elements=lambda tensor: tensor.detach().values(), detached=detached, index_types=("int32", "int64"),
+        dense_axes=True, sparse=Sparse(ordered=f'dlbridge.convert(x, "scipy").tocoo().to{form}()',
+                                       made=f"x.to_sparse_{form}{blocks}", makes=not form.startswith("b")))
 
 
 # ---- tensors with a mask ---------------------------------------------------------------------------------------------
@@ -184,16 +185,15 @@ def parts_of_masked(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
     return tuple(tensor.shape), [tensor.get_data(), tensor.get_mask()]
 
 
-def copy_of_masked(tensor: Any, detach: bool) -> Any:
-    return (tensor.detach() if detach else tensor).clone()
+def check_gradient(kind: Any, shape: tuple[int, ...], dtype: str, values: Any) -> None:
+    if getattr(values, "requires_grad", False):
+        raise refusal(ConversionError, "torch", "requires_grad", True, "would be lost, since a MaskedTensor copies",
+                      "pass detach=True, or x.detach()")
 
 
 def new_masked(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
     torch = sys.modules["torch"]
     values, mask = parts
-    if values.requires_grad:
-        raise refusal(ConversionError, "torch", "requires_grad", True, "would be lost, since a MaskedTensor copies",
-                      "pass detach=True, or x.detach()")
     return torch.masked.masked_tensor(values, torch.ones_like(values, dtype=torch.bool) if mask is None else mask)
 
 
@@ -336,20 +336,23 @@ LIBRARY = Library(
     array_types=("Tensor",),
     forms={
         "csr": compressed("csr"),
-        "coo": Form(("sparse_coo",), parts_of_coo, new_coo, "x.to_sparse()",
-                    'dlbridge.convert(x, "torch").to_sparse()', "x.to_dense()",
-                    elements=lambda tensor: tensor.detach()._values(), detached=detached,
-                    says=lambda tensor: (tensor.is_coalesced(), tensor.is_coalesced()),
-                    index_types=("int64",), coordinates="rows", dense_axes=True),
+        "coo": Form(
+            ("sparse_coo",), parts_of_coo, new_coo, dense="x.to_dense()",
+            of_dense='dlbridge.convert(x, "torch").to_sparse()', elements=lambda tensor: tensor.detach()._values(),
+            detached=detached, index_types=("int64",), dense_axes=True,
+            sparse=Sparse("rows", lambda tensor: (tensor.is_coalesced(), tensor.is_coalesced()),
+                          made="x.to_sparse()")),
         **{name: compressed(name) for name in ("csc", "bsr", "bsc")},
-        "masked": Form(("MaskedTensor",), parts_of_masked, new_masked, "",
-                       'torch.masked.masked_tensor(dlbridge.convert(x, "torch"), torch.ones(x.shape, dtype=bool))',
-                       "x.to_tensor(0)", elements=lambda tensor: tensor.get_mask(), detached=detached, valid=True,
-                       copies="a MaskedTensor copies what it is made of", duplicate=copy_of_masked),
-        "ragged": Form(("jagged", "NestedTensor"), parts_of_jagged, new_jagged, "",
-                       'torch.nested.as_nested_tensor(dlbridge.convert(x, "torch"), layout=torch.jagged)',
-                       "x.to_padded_tensor(0.0)", elements=lambda tensor: tensor.detach().values(), detached=detached,
-                       index_types=("int64",), dense_axes=True, ragged_axes=1),
+        "masked": Form(
+            ("MaskedTensor",), parts_of_masked, new_masked, check_gradient, dense="x.to_tensor(0)",
+            of_dense='torch.masked.masked_tensor(dlbridge.convert(x, "torch"), torch.ones(x.shape, dtype=bool))',
+            elements=lambda tensor: tensor.get_mask(), detached=detached, duplicate=clone,
+            copies="a MaskedTensor copies what it is made of", masked=Masked(opposite=True)),
+        "ragged": Form(
+            ("jagged", "NestedTensor"), parts_of_jagged, new_jagged, dense="x.to_padded_tensor(0.0)",
+            of_dense='torch.nested.as_nested_tensor(dlbridge.convert(x, "torch"), layout=torch.jagged)',
+            elements=lambda tensor: tensor.detach().values(), detached=detached, index_types=("int64",),
+            dense_axes=True, ragged=Ragged(axes=1)),
     },
     clone=Fact(clone, SEEN, "has gradients, lazy bits, and layouts that are no memory"),
     written=Fact(lambda tensor: sys.modules["torch"].autograd.graph.increment_version(tensor), SEEN,

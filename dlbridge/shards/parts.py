@@ -23,8 +23,8 @@ def shards(x: object, to: Any, keywords: dict[str, Any]) -> list[tuple[Index, An
     target_name(to)
     parts = Facts(type(x)).shards
     if parts is None:
-        shape = explain(x, "dlbridge").shape or ()
-        return [(tuple(slice(0, extent) for extent in shape), convert(x, to, **keywords))]
+        array = convert(x, to, **keywords)
+        return [(tuple(slice(0, extent) for extent in shape_of(x, array)), array)]
     return [(index, converted("shards", index, part, to, **keywords)) for index, part in parts(x)]
 
 
@@ -55,6 +55,14 @@ def from_shards(
         made.append(array)
     with words_of(layout.library):
         return layout.put_together(extents, made)
+
+
+def shape_of(x: object, array: Any) -> tuple[int | None, ...]:
+    """The shape of what is in one part, or of its conversion: several arrays have no memory that explain() finds."""
+    shape = explain(x, "dlbridge").shape
+    if shape is None:
+        shape = array.shape if hasattr(array, "shape") else (len(array),)
+    return tuple(shape)
 
 
 @contextmanager

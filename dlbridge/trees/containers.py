@@ -194,8 +194,8 @@ OBJECT = Container(lambda container: [getattr(container, name) for name in field
 
 
 # What users registered: the functions flatten and unflatten, by the type.
-Form = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
-FORMS: dict[type[Any], Form] = {}
+Functions = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
+REGISTERED: dict[type[Any], Functions] = {}
 
 
 def container_of(thing: Any) -> Container | None:
@@ -212,8 +212,8 @@ def container_of(thing: Any) -> Container | None:
 def described_container(thing: Any) -> Container | None:
     """The Container for a type that a user registered, or a library's facts describe; None for others."""
     kind: Any = type(thing)
-    form = form_of(kind)
-    return None if form is None else container_by_form(thing, *form)
+    functions = functions_of(kind)
+    return None if functions is None else container_with(thing, *functions)
 
 
 def is_of_containers(kind: type[Any]) -> bool:
@@ -242,16 +242,16 @@ def registered_container(thing: Any) -> Container | None:
 
 
 @functools.lru_cache(maxsize=256)
-def form_of(kind: type[Any]) -> Form | None:
+def functions_of(kind: type[Any]) -> Functions | None:
     """What takes the instances of a type apart, and makes them again; or None."""
     for base in kind.__mro__:
-        if base in FORMS:
-            return FORMS[base]
-    form: Form | None = Facts(kind).form(kind)
-    return form
+        if base in REGISTERED:
+            return REGISTERED[base]
+    functions: Functions | None = Facts(kind).container_functions(kind)
+    return functions
 
 
-def container_by_form(thing: Any, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> Container:
+def container_with(thing: Any, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> Container:
     """How a container is made again that is taken apart here, once, into a dictionary or a sequence."""
     parts, is_read = flatten(thing), unflatten is keep_as_dict
     if isinstance(parts, dict):

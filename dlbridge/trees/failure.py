@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from dlbridge.errors import AGAIN, ConversionError, DLBridgeError, MissingLibraryError, UnsupportedError, refusal
 from dlbridge.libraries.library import PARTS
-from dlbridge.trees.containers import container_of, form_of
+from dlbridge.trees.containers import container_of, functions_of
 from dlbridge.trees.leaf import OTHER, role_of
 from dlbridge.watch import in_this_tree
 
@@ -86,7 +86,7 @@ def leaves(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
     """Each leaf, after what is written to get it; the path is what is written to get the tree."""
     kind: Any = type(tree)
     # What a function takes apart is not taken apart a second time.
-    container = container_of(tree) if role_of(tree) == OTHER and form_of(kind) is None else None
+    container = container_of(tree) if role_of(tree) == OTHER and functions_of(kind) is None else None
     if container is None or container.is_described:
         yield path, tree
     else:

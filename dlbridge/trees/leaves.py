@@ -14,7 +14,7 @@ from dlbridge._core.route import target_facts, target_name
 from dlbridge.convert import asdlpack
 from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.libraries.library import Facts, finder_of_form, form_meant
-from dlbridge.trees.containers import attributes_of, container_of, form_of
+from dlbridge.trees.containers import attributes_of, container_of, functions_of
 from dlbridge.trees.failure import Failure, is_of_column, name_copies, report
 from dlbridge.trees.leaf import (
     ARRAY,
@@ -89,7 +89,8 @@ def takers(
     other = unchanged if others == "pass" else refuse_leaf
     convert, keep = convert or converter(to, keywords), keep or itself
     take_array = taker(convert, to, others, queued, keep)
-    return {OTHER: other, VALUE: other, ARRAY: take_array, FORM: take_array if forms_of(to) else other,
+    several = take_array if forms_of(to).keys() - {"masked"} else other
+    return {OTHER: other, VALUE: other, ARRAY: take_array, FORM: several,
             TABLE: Tables(call, columns, keywords.get("copy") is not False, take_array, convert, keep)}
 
 
@@ -132,7 +133,7 @@ def arrays_in(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     elif role == TABLE and columns_without_rows(tree, False) is None:
         columns = columns_of(tree, False)
         yield from ((f"{path}[{name!r}]", column) for name, column in columns) if isinstance(columns, list) else ()
-    elif role == OTHER and form_of(kind) is None and (container := container_of(tree)) is not None:
+    elif role == OTHER and functions_of(kind) is None and (container := container_of(tree)) is not None:
         for label, value in zip(container.labels(tree), container.values(tree), strict=True):
             yield from arrays_in(value, path + label)
 
@@ -314,7 +315,7 @@ def device_of(array: Any) -> str:
     form = form_of_several(array)
     library = Facts(type(array)).library_of_forms()
     known = library.forms.get(form) if library is not None and form is not None else None
-    elements = array if form is None else None if known is None else known.elements(array)
+    elements = array if form is None else None if known is None else known.part_on_device(array)
     return "cpu" if elements is None else asdlpack(elements, readonly="share", detach=True).device
 
 
@@ -351,8 +352,8 @@ def is_text_type(dtype: Any) -> bool:
     kind = getattr(dtype, "kind", None)
     if isinstance(kind, str) or isinstance(dtype, str):
         return kind in TEXT_KINDS
-    # Types of lists end with that of their elements: "var * string", "list<item: string>".
-    words = re.findall(r"\w+", str(getattr(dtype, "name", dtype)).lower())
+    # Types of lists end with that of their elements: "var * string", "list<item: string not null>".
+    words = re.findall(r"\w+", str(getattr(dtype, "name", dtype)).lower().replace(" not null", ""))
     return bool(words) and words[-1] in TEXT_TYPES
 
 

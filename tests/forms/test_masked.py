@@ -166,8 +166,20 @@ def test_examples():
             assert values_of(made) in ([None, 2, 3], [1, 2, 3])
     result = dlbridge.accepts("numpy", returns="like")(lambda x, y: y * 2)(VALUES, VALUES)
     assert result.tolist() == [2, 4, 6]
-    with pytest.raises(dlbridge.ConversionError, match=r"masked: dtype double: is none of Int64Array \(pass pya"):
+    with pytest.raises(dlbridge.ConversionError, match=r"masked: dtype float64: is none of Int64Array \(pass pya"):
         dlbridge.convert(masked(), pyarrow.Int64Array)
+    assert dlbridge.explain(masked(), pyarrow.Int64Array).action == "refuse"
+    table = np.ma.MaskedArray(np.ones((2, 2)), np.eye(2) == 1)
+    with pytest.raises(dlbridge.ConversionError, match=r"masked: shape \(2, 2\): is not of one axis"):
+        dlbridge.convert(table, pyarrow.DoubleArray)
+    assert dlbridge.explain(table, pyarrow.DoubleArray).action == "refuse"
+
+
+def test_the_order_of_bytes_is_kept():
+    array = np.arange(3, dtype=">f4")
+    made = dlbridge.convert(array, np.ma.MaskedArray, copy=False)
+    assert made.dtype == array.dtype
+    assert np.shares_memory(made.data, array)
 
 
 def test_gradients():
@@ -177,6 +189,8 @@ def test_gradients():
     wanted = torch.ones(2, requires_grad=True)
     with pytest.raises(dlbridge.ConversionError, match=r"requires_grad True: would be lost"):
         dlbridge.convert(wanted, kind)
+    assert dlbridge.explain(wanted, kind).action == "refuse"
+    assert dlbridge.explain(wanted, kind, detach=True).action == "copy"
     made = dlbridge.convert(wanted, kind, detach=True)
     assert not made.requires_grad
     assert dlbridge.explain(wanted, kind, detach=True).action == "copy"

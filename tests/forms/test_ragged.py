@@ -235,6 +235,8 @@ def test_gradients():
 
 def test_what_is_missing_outside_of_a_slice_does_not_count():
     arrow = pyarrow()
+    with pytest.raises(dlbridge.ConversionError, match="null_count 1: elements have no value"):
+        dlbridge.convert(arrow.array([[1], [2, None], [None, None]])[1:2], "torch")
     for lists in (arrow.array([[None, 1], [2, 3], [4]])[1:], arrow.array([None, [2, 3], [4], None])[1:3],
                   arrow.array([[2, 3], [4], [None]])[:2]):
         there = dlbridge.convert(lists, "torch", readonly="share")
@@ -291,6 +293,9 @@ def test_maps_and_dense_arrays_are_what_they_were():
     maps = pyarrow().array([[("a", 1)]], pyarrow().map_(pyarrow().string(), pyarrow().int64()))
     with pytest.raises(dlbridge.ConversionError, match="are maps"):
         dlbridge.convert(maps, "torch")
+    mixed = pyarrow().array([[[[1], [2]]]], pyarrow().list_(pyarrow().list_(pyarrow().list_(pyarrow().int64()), 2)))
+    with pytest.raises(dlbridge.ConversionError, match=r"arrow: format .*are lists"):
+        dlbridge.convert(mixed, "torch")
     chunks = pyarrow().chunked_array([[1, 2], [3]])
     assert dlbridge.convert(chunks, "torch").tolist() == [1, 2, 3]
     fixed = pyarrow().array([[1, 2], [3, 4]], pyarrow().list_(pyarrow().int64(), 2))

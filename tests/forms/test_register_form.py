@@ -1,5 +1,7 @@
 """Classes of users' own whose objects are several arrays."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 
@@ -100,7 +102,7 @@ def test_subclasses_and_sources_alone(register):
     register("csr", Matrix, vars)
     own = Own(shape=(2, 3), data=matrix().data, indices=matrix().indices, indptr=matrix().indptr)
     assert dlbridge.convert(own, "torch").to_dense().tolist() == matrix().toarray().tolist()
-    with pytest.raises(dlbridge.UnsupportedError, match="convert: to "):
+    with pytest.raises(dlbridge.UnsupportedError, match=r"convert: to .*: was registered as a source only \(call reg"):
         dlbridge.convert(matrix(), Matrix)
     with pytest.raises(dlbridge.UnsupportedError) as caught:
         dlbridge.convert(own, "numpy")
@@ -110,6 +112,7 @@ def test_subclasses_and_sources_alone(register):
     assert type(dlbridge.convert(matrix(), Matrix)) is Matrix
     with pytest.raises(dlbridge.ConversionError, match=r"Matrix: to .*Own: is a class below .*Matrix, which was reg"):
         dlbridge.convert(matrix(), Own)
+    assert dlbridge.explain(matrix(), Own).action == "refuse"
     register("csc", Matrix, vars, Matrix)               # the last one counts
     assert type(dlbridge.convert(matrix().tocsc(), Matrix)) is Matrix
     with pytest.raises(dlbridge.ConversionError, match=r"Matrix: form csr: is none that Matrix has; .* \(pass x.tocsc"):
@@ -142,6 +145,8 @@ def test_what_functions_of_a_user_do_wrong(register):
     wrong = {"shape": (2, 3), "data": np.ones(3), "indices": np.array([0, 1, 9]), "indptr": np.array([0, 1, 3])}
     with pytest.raises(dlbridge.ConversionError, match="csr: indices 9 at 2: is none of the 3 indices of a row"):
         dlbridge.convert(Matrix(**wrong), "torch")
+    with pytest.raises(dlbridge.UnsupportedError, match="csr: part indices: source: type list: offers no array"):
+        dlbridge.convert(Matrix(**{**wrong, "indices": [0, 1, 2]}), "torch")
 
 
 @pytest.mark.parametrize(("arguments", "options", "message"), [
@@ -159,6 +164,8 @@ def test_what_functions_of_a_user_do_wrong(register):
     (("csr", Matrix, vars), {"coordinates": "rows"}, 'coordinates .*: are parts of "coo" alone'),
     (("masked", Matrix, vars), {}, "form 'masked': is none of"),
     (("csr", object, vars), {}, "array_type .*: is no class of yours"),
+    (("csr", dlbridge.Tensor, vars), {}, "array_type .*: is no class of yours"),
+    (("csr", OrderedDict, vars), {}, "array_type .*: is no class of yours"),
     (("csr", np.ndarray, vars), {}, "array_type .*: is of a library that dlbridge knows"),
 ])
 def test_what_is_wrong_in_a_call(register, arguments, options, message):

@@ -135,6 +135,8 @@ def test_one_array_is_one_part():
     assert (index, bytes(part)) == ((slice(0, 3),), b"abc")
     [(index, part)] = dlbridge.shards(np.float32(1), "torch")
     assert (index, part.item()) == ((), 1)
+    [(index, part)] = dlbridge.shards(np.ma.MaskedArray([1, 2], [True, False]), np.ma.MaskedArray)
+    assert (index, part.tolist()) == ((slice(0, 2),), [None, 2])
     assert dlbridge.from_shards(dlbridge.shards(values, "torch"), jax.numpy.zeros((2, 3))).tolist() == values.tolist()
 
 

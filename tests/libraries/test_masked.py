@@ -103,6 +103,8 @@ def test_what_pandas_cannot_keep():
         dlbridge.convert(np.float64(3), floats)
     with pytest.raises(dlbridge.ConversionError, match=r"masked: dtype int64: is none of FloatingArray \(pass pandas"):
         dlbridge.convert(np.ma.MaskedArray([1, 2], [True, False]), floats)
+    for wrong in np.ones((2, 2)), np.float64(3), np.ma.MaskedArray([1, 2], [True, False]):
+        assert dlbridge.explain(wrong, floats).action == "refuse"
     made = dlbridge.convert_tree({"x": np.ones(2), "y": pandas.array([1.0, None])}, floats)
     assert [type(value) for value in made.values()] == [floats, floats]
 

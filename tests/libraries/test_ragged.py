@@ -237,6 +237,8 @@ def test_explain_knows_what_a_target_has_not():
 def test_text_is_handed_on_in_a_batch():
     words = awkward.Array(["a", "bc"])
     assert dlbridge.convert_tree({"x": words}, "torch")["x"] is words
+    some = pyarrow.array([["a"]], pyarrow.list_(pyarrow.field("item", pyarrow.string(), nullable=False)))
+    assert dlbridge.convert_tree({"x": some}, "numpy")["x"] is some
 
 
 @pytest.mark.parametrize("name", ["awkward", "pyarrow", "tensorflow", "torch"])

@@ -61,7 +61,7 @@ def test_what_a_dense_array_is_told_works(name):
         assert np.asarray(eval(known.dense, {**names, "x": made})).tolist() == values.tolist()
         for other in set(forms) - {form, "bsr", "bsc"}:        # torch makes blocks of dense tensors alone
             source = eval(library.forms[other].of_dense, {**names, "x": values})
-            assert form_of(library, eval(known.made, {**names, "x": source})) == form
+            assert form_of(library, eval(known.sparse.made, {**names, "x": source})) == form
 
 
 def form_of(library, array):

@@ -366,7 +366,7 @@ class Parts:
 
 
 def test_a_watch_that_ends_takes_nothing_from_another_one(monkeypatch):
-    monkeypatch.setattr(containers, "FORMS", dict(containers.FORMS))
+    monkeypatch.setattr(containers, "REGISTERED", dict(containers.REGISTERED))
     converted, ended = threading.Event(), threading.Event()
 
     def parts(container):
@@ -388,7 +388,7 @@ def test_a_watch_that_ends_takes_nothing_from_another_one(monkeypatch):
             ended.set()
             thread.join()
     finally:
-        containers.form_of.cache_clear()
+        containers.functions_of.cache_clear()
     assert [(copy.times, copy.path) for copy in outer] == [(1, "['x']")]
     assert [(copy.times, copy.path) for copy in before] == [(1, "")]
     assert list(later) == []

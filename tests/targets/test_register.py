@@ -12,7 +12,7 @@ from support.child import run_in_child
 
 import dlbridge
 from dlbridge._core.cache import clear_cache
-from dlbridge.trees.containers import FORMS, form_of
+from dlbridge.trees.containers import REGISTERED, functions_of
 
 pytestmark = pytest.mark.quick
 
@@ -320,11 +320,11 @@ class Posing:
 @pytest.fixture
 def registered():
     """Registrations that end with the test."""
-    before = dict(FORMS)
+    before = dict(REGISTERED)
     yield dlbridge.register_container
-    FORMS.clear()
-    FORMS.update(before)
-    form_of.cache_clear()
+    REGISTERED.clear()
+    REGISTERED.update(before)
+    functions_of.cache_clear()
     clear_cache()
 
 

@@ -109,10 +109,10 @@ class Labelled:
 
 @pytest.fixture
 def graphs(monkeypatch):
-    monkeypatch.setattr(containers, "FORMS", dict(containers.FORMS))
+    monkeypatch.setattr(containers, "REGISTERED", dict(containers.REGISTERED))
     dlbridge.register_container(Graph, vars, lambda graph, parts: Graph(**parts))
     yield
-    containers.form_of.cache_clear()
+    containers.functions_of.cache_clear()
 
 
 @pytest.mark.usefixtures("graphs")

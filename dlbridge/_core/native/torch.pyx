@@ -64,7 +64,7 @@ cdef Offer offers(object kind, object facts, str attribute):
         if method is None:
             return None
         offer = dlpack.offer_method(method, facts)
-        offer.acquire = refuse_type if facts.no_memory or facts.form(kind) else acquire_subclass
+        offer.acquire = refuse_type if facts.no_memory or facts.container_functions(kind) else acquire_subclass
     offer.exclusive = True           # no other protocol asks whether there is a gradient
     torch = sys.modules["torch"]
     offer.whole_bytes = (getattr(torch, "uint8", None), getattr(torch, "int8", None))

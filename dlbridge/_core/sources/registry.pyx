@@ -315,7 +315,7 @@ cdef bint has_arrays(object thing) except -1:
     if thing is None or isinstance(thing, (str, bytes, int, float, complex, np.generic)):
         return False
     containers = load_module("dlbridge.trees.containers")
-    if containers.form_of(type(thing)) is not None:
+    if containers.functions_of(type(thing)) is not None:
         return True
     container = containers.container_of(thing) if containers.is_of_containers(type(thing)) else None
     if container is None:
