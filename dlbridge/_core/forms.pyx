@@ -50,7 +50,7 @@ cdef class Way:
     cdef tuple types
     cdef uint64_t rows
     cdef bint dense_axes, canonical, looks, any_start, compact      # of the target
-    cdef str mask_changes       # why a mask is made anew, or ""
+    cdef str mask_changes       # why the target makes a mask anew, or ""
     cdef str masks_of           # the library that masks become arrays of
     cdef str copies             # why the target copies all parts, or ""
     cdef bint native            # whether the target would misread bytes in the other order
@@ -203,7 +203,7 @@ cdef Way new_way(object src, str name, Route route):
     way.rows, way.dense_axes = rows_named(way.types), form.dense_axes
     way.any_start, way.compact = form.ragged.any_start, form.ragged.compact
     way.masks_of = form.masked.library or way.to
-    way.mask_changes = form.copies or source.masked.unpacked or form.masked.packed or (
+    way.mask_changes = form.copies or form.masked.packed or (
         OPPOSITE if source.masked.opposite != form.masked.opposite else "")
     way.kind = between.kind
     if isinstance(route.key, type) and between.wanted is None:
@@ -242,7 +242,10 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
     apart.is_fetched, apart.copied = is_fetched, copied
     if way.form == "ragged":
         check_offsets(apart, src, way, target)
-    elif not apart.indexed and way.form != "masked" or apart.indexed != len(apart.shape) and not way.dense_axes:
+    elif way.form == "masked":
+        if apart.indices and way.source.masked.unpacked is not None:
+            (<Seen> apart.indices[0]).changed = way.source.masked.unpacked(src)
+    elif not apart.indexed or apart.indexed != len(apart.shape) and not way.dense_axes:
         raise refusal(ConversionError, target.name, "shape", apart.shape,
                       f"has {len(apart.shape) - apart.indexed} axes without indices",
                       f"pass {made_dense(way.source, src)}")
@@ -325,8 +328,9 @@ cdef object convert_mask(Seen part, Way way, const Request* request):
     cdef Request asked = request[0]
     array = part.array
     try:
-        if way.mask_changes:
-            note_change(part, way.mask_changes, way.to, request)
+        becomes = changes(part, None, way)
+        if becomes:
+            note_change(part, becomes, way.to, request)
             asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
             array = as_numpy(array)
         if way.source.masked.opposite != way.target.masked.opposite:
@@ -408,7 +412,7 @@ cdef object convert_indices(Seen part, object array, str wanted, Way way, const 
 cdef str changes(Seen part, str wanted, Way way):
     """Why indices are copied before they are converted, or ""."""
     if way.form == "masked":
-        return way.mask_changes
+        return part.changed or way.mask_changes
     if is_cast(part, wanted, way):
         return indices_become(part, wanted)
     if way.compact and part.managed.abi.dl_tensor.strides[0] != 1 and not part.changed:

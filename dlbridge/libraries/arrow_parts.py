@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 from dlbridge.errors import ConversionError, refusal
 
-UNPACKED = "its mask has eight elements in a byte"
-
 
 def in_one(array: Any) -> Any:
     """An array, which may be in chunks, as one that is not."""
@@ -111,9 +109,23 @@ def without_bitmap(array: Any) -> Any:
 # ---- nulls -----------------------------------------------------------------------------------------------------------
 
 def has_nulls(array: Any) -> bool:
-    return bool(array.null_count) and is_number(array.type)
+    """Whether numbers are missing; bools, whose memory no other library can share, are taken apart in any case."""
+    return is_bool(array) or (bool(array.null_count) and is_number(array.type))
+
+
+def is_bool(array: Any) -> bool:
+    return bool(array.type.id == sys.modules["pyarrow"].lib.Type_BOOL)
+
+
+def why_nullable_copied(array: Any) -> str:
+    return "it has eight bools in a byte" if is_bool(array) else why_copied(array)
+
+
+def unpacked(array: Any) -> str:
+    return "its mask has eight elements in a byte"
 
 
 def parts_of_nullable(array: Any) -> tuple[tuple[int, ...], list[Any]]:
     array = in_one(array)
-    return (len(array),), [without_bitmap(array), array.is_null().to_numpy(zero_copy_only=False)]
+    values = array.fill_null(False).to_numpy(zero_copy_only=False) if is_bool(array) else without_bitmap(array)
+    return (len(array),), [values, array.is_null().to_numpy(zero_copy_only=False)]

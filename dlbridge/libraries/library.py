@@ -79,7 +79,7 @@ class Masked(NamedTuple):
     """How a library keeps the mask of an array, which is True elsewhere where a value is missing."""
 
     opposite: bool = False                  # whether it says what is there
-    unpacked: str = ""                      # why taking it apart makes a mask anew
+    unpacked: Callable[[Any], str] | None = None        # of an array: why taking it apart makes a mask anew, or ""
     packed: str = ""                        # why putting it together does
     library: str = ""                       # that ``put_together`` takes masks of, if not that of the parts
     also_dense: bool = False                # whether the types are those of one array, too

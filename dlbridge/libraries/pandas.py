@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
-from dlbridge.libraries import pandas_blocks
+from dlbridge.libraries import arrow_parts, pandas_blocks
 from dlbridge.libraries.hints import COLUMNS, lacks, missing_values, no_numbers, several_types
-from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library
+from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library, Masked
 from dlbridge.libraries.profiles import INTEGERS
 
 
@@ -118,7 +118,17 @@ def array_of(values: Any) -> Any:
     return getattr(values, "array", values)
 
 
+def chunks_of(values: Any) -> Any:
+    """The chunks of a series of one of Arrow's types, or of an array of one; None of others."""
+    if not isinstance(values.dtype, sys.modules["pandas"].ArrowDtype):
+        return None
+    return array_of(values).__arrow_array__()
+
+
 def has_mask(values: Any) -> bool:
+    chunks = chunks_of(values)
+    if chunks is not None:
+        return arrow_parts.has_nulls(chunks)
     array, arrays = array_of(values), sys.modules["pandas"].arrays
     is_nullable = isinstance(array, tuple(getattr(arrays, name) for name in NULLABLE))
     return is_nullable and bool(array.isna().any())
@@ -126,7 +136,9 @@ def has_mask(values: Any) -> bool:
 
 def parts_of_masked(values: Any) -> tuple[tuple[int, ...], list[Any]]:
     """Views that cannot be written, or copies by public methods."""
-    array = array_of(values)
+    array, chunks = array_of(values), chunks_of(values)
+    if chunks is not None:
+        return arrow_parts.parts_of_nullable(chunks)
     parts = pandas_blocks.values_and_mask(array) if pandas_blocks.in_use() else None
     if parts is None:
         parts = [array.to_numpy(array.dtype.numpy_dtype, na_value=0), np.asarray(array.isna())]
@@ -134,7 +146,14 @@ def parts_of_masked(values: Any) -> tuple[tuple[int, ...], list[Any]]:
 
 
 def why_copied(values: Any) -> str:
+    chunks = chunks_of(values)
+    if chunks is not None:
+        return arrow_parts.why_nullable_copied(chunks)
     return "" if pandas_blocks.in_use() else "pandas gives its values by a copy"
+
+
+def unpacked(values: Any) -> str:
+    return "" if chunks_of(values) is None else arrow_parts.unpacked(values)
 
 
 def check(kind: Any, shape: tuple[int, ...], dtype: str, values: Any) -> None:
@@ -207,6 +226,6 @@ LIBRARY = Library(
     dtypes=(Fact(("bool", *INTEGERS, "float32", "float64"), "seen in 3.1.1"),),
     forms={"masked": Form(tuple(NULLABLE), parts_of_masked, new_masked, check,
                           dense="x.to_numpy(float, na_value=float('nan'))", copied=why_copied,
-                          duplicate=lambda array, detach: array.copy())},
+                          duplicate=lambda array, detach: array.copy(), masked=Masked(unpacked=unpacked))},
     lacks=(Fact("SWAPPED_BYTES", "seen in 3.1.1", "computes with native byte order only"),),
 )

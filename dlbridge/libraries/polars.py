@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from typing import Any
 
-from dlbridge.libraries.arrow_parts import UNPACKED, Missing, parts_of_lists, parts_of_nullable
+from dlbridge.libraries.arrow_parts import Missing, parts_of_lists, parts_of_nullable, unpacked
 from dlbridge.libraries.hints import COLUMNS, lacks, missing_values, no_numbers, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library, Masked
 
@@ -59,10 +59,10 @@ MISSING = Missing("x.drop_nulls()", "x.list.eval(polars.element().fill_null(0))"
 def form_of_lists(series: Any) -> str | None:
     """Lists are taken apart by pyarrow, which polars asks for."""
     polars, dtype = sys.modules["polars"], series.dtype
-    if dtype != polars.List:
+    if not isinstance(dtype, polars.List):
         return None
     for kind in (polars.List, polars.Array):
-        while dtype == kind:
+        while isinstance(dtype, kind):
             dtype = dtype.inner
     return "ragged" if str(dtype) in NUMBERS and has_pyarrow() else None
 
@@ -73,7 +73,9 @@ def parts_of_series(series: Any) -> tuple[tuple[int, ...], list[Any]]:
 
 
 def has_nulls(series: Any) -> bool:
-    return bool(series.null_count()) and str(series.dtype) in NUMBERS and has_pyarrow()
+    """Whether numbers are missing; bools, whose memory no other library can share, are taken apart in any case."""
+    name = str(series.dtype)
+    return (name == "Boolean" or (bool(series.null_count()) and name in NUMBERS)) and has_pyarrow()
 
 
 def has_pyarrow() -> bool:
@@ -81,6 +83,8 @@ def has_pyarrow() -> bool:
 
 
 def why_copied(series: Any) -> str:
+    if str(series.dtype) == "Boolean":
+        return "it has eight bools in a byte"
     return "it is in several chunks" if series.n_chunks() > 1 else ""
 
 
@@ -117,6 +121,6 @@ LIBRARY = Library(
     forms={
         "ragged": Form((), parts_of_series, dense="x.explode()", copied=why_copied),
         "masked": Form((), lambda series: parts_of_nullable(series.clone().to_arrow()), dense="x.fill_null(0)",
-                       copied=why_copied, masked=Masked(unpacked=UNPACKED)),
+                       copied=why_copied, masked=Masked(unpacked=unpacked)),
     },
 )

@@ -11,12 +11,13 @@ import numpy as np
 
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.arrow_parts import (
-    UNPACKED,
     form_of_lists,
     has_nulls,
     parts_of_chunks,
     parts_of_nullable,
+    unpacked,
     why_copied,
+    why_nullable_copied,
 )
 from dlbridge.libraries.hints import COLUMNS
 from dlbridge.libraries.library import Arrays, Fact, Form, Library, Masked, Ragged, Sparse
@@ -204,8 +205,8 @@ def new_nullable(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted:
 
 
 NULLABLE = Form(tuple(f"{name}Array" for name in NUMBERS), parts_of_nullable, new_nullable, check_nullable,
-                dense="x.fill_null(0)", copied=why_copied,
-                masked=Masked(unpacked=UNPACKED, packed="its mask gets eight elements in a byte", library="numpy",
+                dense="x.fill_null(0)", copied=why_nullable_copied,
+                masked=Masked(unpacked=unpacked, packed="its mask gets eight elements in a byte", library="numpy",
                               also_dense=True))
 
 MATRICES = {"csr": "SparseCSRMatrix", "csc": "SparseCSCMatrix"}
@@ -225,6 +226,7 @@ LIBRARY = Library(
           for name in ("ListArray", "LargeListArray")),
         Arrays("Array", constant=CONSTANT,
                preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but gives no hint")),
+        Arrays("BooleanArray", has_mask=Fact(has_nulls, SEEN, "has eight bools in a byte")),
         Arrays("NumericArray",
                preferred=Fact("dlpack", SEEN, "takes twice as long for Arrow's interface", since="26.0.0"),
                declines=Fact(True, SEEN, "gives no hint there"),

@@ -312,8 +312,10 @@ def convert_alike(like: Any, keywords: dict[str, Any]) -> Callable[[Any, Memo], 
 
 def device_of(array: Any) -> str:
     """The device of an array, which may be several arrays."""
-    form = form_of_several(array)
-    library = Facts(type(array)).library_of_forms()
+    facts, form = Facts(type(array)), form_of_several(array)
+    library = facts.library_of_forms()
+    if form is None and facts.has_mask is not None and facts.has_mask(array):
+        form, library = "masked", facts.library_of_masks()
     known = library.forms.get(form) if library is not None and form is not None else None
     elements = array if form is None else None if known is None else known.part_on_device(array)
     return "cpu" if elements is None else asdlpack(elements, readonly="share", detach=True).device

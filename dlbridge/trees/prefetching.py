@@ -23,11 +23,12 @@ import numpy as np
 from dlbridge._core.copies import OWN, OWN_HINT
 from dlbridge.convert import asdlpack, convert
 from dlbridge.errors import shown
+from dlbridge.libraries.library import form_meant
 from dlbridge.tensor import Tensor
 from dlbridge.trees.ahead import Destination, on_gpu, tensor_of, upload_ahead
 from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER
-from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, converter, is_several, taker, takers
+from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, converter, device_of, is_several, taker, takers
 from dlbridge.trees.walk import Converter, map_leaves, map_tree
 from dlbridge.watch import bytes_of, called_from, caller, name_leaf, note_by_library, pending, watching
 
@@ -47,24 +48,40 @@ class Pending:
         self.ours = ours        # whether nobody else has its memory
 
 
+class Later:
+    """Several arrays that go to a device, or are there, which are converted in the caller's thread."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+
 class Ahead:
-    """convert(), as far as the thread may go: it gives an array of the target, or what is Pending."""
+    """convert(), as far as the thread may go: it gives an array of the target, or what is Pending or for Later."""
 
     def __init__(self, to: Any, keywords: dict[str, Any]) -> None:
         self.destination = Destination(to, keywords.get("device"))
         self.keywords = keywords
         self.take = converter(to, keywords, own=True)
+        self.take_to_host = converter(to, {**keywords, "device": "cpu"}, own=True)
+        self.has_masks = form_meant(self.destination.target.facts, to) == "masked"
         self.move = Converter(to, {**keywords, "copy": None})
         self.pending = False        # whether an array of this batch is Pending
 
+    def waits(self, array: Any) -> bool:
+        """Whether an array is several arrays that go to a device, or are there."""
+        if self.destination.gpu is not None:
+            return self.has_masks or is_several(array)
+        return is_several(array) and device_of(array) != "cpu"
+
     def __call__(self, array: Any, queued: list[Any] | None = None) -> Any:
         gpu, asked, copied = self.destination.gpu, self.destination.is_asked(), self.keywords.get("copy")
+        if self.waits(array):
+            self.pending = True
+            return Later(self.take_to_host(array) if copied is not False and device_of(array) == "cpu" else array)
         if gpu is None and (asked or not self.destination.takes_there(array)):
             # A copy to the device that was asked for is no copy of the batch's own, so copy=False does not forbid it.
             moves = copied is False and asked and not self.destination.has(array)
             return self.move(array) if moves else self.take(array)
-        if is_several(array):
-            return self.take(array)
         self.pending = True
         order = self.keywords.get("order")
         tensor = tensor_of(array, gpu, copied, self.keywords.get("detach", False), order)
@@ -86,7 +103,7 @@ class BatchConversion:
         self.take = takers("prefetch", to, others, columns, keywords, self.ahead, queued=[], keep=keep)
         late: dict[str, Any] = {name: keywords[name] for name in ("stream", "readonly", "narrow") if name in keywords}
         take_pending = taker(functools.partial(
-            hand_out, to=to, destination=self.ahead.destination, copied=keywords.get("copy"), late=late), to, "pass")
+            hand_out, to=to, ahead=self.ahead, copied=keywords.get("copy"), late=late), to, "pass")
         self.finishing: Takers = {**AS_THEY_ARE, OTHER: take_pending, ARRAY: take_pending}
 
     def begin(self, batch: Any) -> Batch:
@@ -110,8 +127,11 @@ class BatchConversion:
                 name_copies([("", batch.tree)])
 
 
-def hand_out(leaf: Any, to: Any, destination: Destination, copied: bool | None, late: dict[str, Any]) -> Any:
-    """The array of what is Pending, ready for the stream that is current here. All else is handed on."""
+def hand_out(leaf: Any, to: Any, ahead: Ahead, copied: bool | None, late: dict[str, Any]) -> Any:
+    """The array of what is Pending or for Later, ready for the stream that is current here. All else is handed on."""
+    destination = ahead.destination
+    if type(leaf) is Later:
+        return ahead.take(leaf.array)
     if type(leaf) is not Pending:
         return leaf
     if destination.target.name == "dlbridge":

@@ -4,6 +4,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
+from fake_driver.harness import in_child
 
 import dlbridge
 from dlbridge._core.cache import clear_cache
@@ -173,3 +174,38 @@ def test_what_is_wrong_in_a_call(register, arguments, options, message):
                        match=f"register_form: {message}" if message else "to 'nothing'"):
         register(*arguments, **options)
     assert not REGISTERED
+
+
+@in_child
+def test_batches_for_a_device_are_put_together_where_they_are_used():
+    import threading
+
+    import numpy as np
+
+    import dlbridge
+
+    class Matrix:
+        def __init__(self, **parts):
+            self.__dict__.update(parts)
+            self.thread = threading.get_ident()
+
+    def apart(matrix):
+        return {name: part for name, part in vars(matrix).items() if name != "thread"}
+
+    def batches():
+        data = np.ones(2)
+        for number in range(3):
+            data[:] = number
+            yield Matrix(shape=(2, 2), data=data, indices=np.array([0, 1]), indptr=np.array([0, 1, 2]))
+
+    dlbridge.register_form("csr", Matrix, apart, Matrix, parts_of="dlbridge")
+    given = list(dlbridge.prefetch(batches(), Matrix, device="cuda"))
+    again = list(dlbridge.prefetch(given, Matrix))
+    for made in given, again:
+        assert {matrix.thread for matrix in made} == {threading.get_ident()}
+        assert {matrix.data.device for matrix in made} == {"cuda:0"}
+        values = [dlbridge.convert(matrix.data, "numpy", device="cpu").tolist() for matrix in made]
+        assert values == [[0, 0], [1, 1], [2, 2]]
+    assert not {matrix.data.data_ptr for matrix in given} & {matrix.data.data_ptr for matrix in again}
+    for same, matrix in zip(dlbridge.prefetch(given, Matrix, copy=False), given, strict=True):
+        assert same is matrix

@@ -22,6 +22,7 @@ SOURCES = {
     "polars, chunks": lambda: polars.concat([polars.Series(FLOATS)[:2], polars.Series(FLOATS)[2:]], rechunk=False),
     "pandas": lambda: pandas.array(FLOATS, dtype="Float64"),
     "pandas, a series": lambda: pandas.Series(FLOATS, dtype="Float64"),
+    "pandas, a series of Arrow": lambda: pandas.Series(FLOATS, dtype="double[pyarrow]"),
 }
 KINDS = {"numpy": np.ma.MaskedArray, "torch": torch.masked.MaskedTensor, "pyarrow": pyarrow.DoubleArray,
          "pandas": pandas.arrays.FloatingArray}
@@ -107,6 +108,32 @@ def test_what_pandas_cannot_keep():
         assert dlbridge.explain(wrong, floats).action == "refuse"
     made = dlbridge.convert_tree({"x": np.ones(2), "y": pandas.array([1.0, None])}, floats)
     assert [type(value) for value in made.values()] == [floats, floats]
+
+
+@pytest.mark.parametrize("values", [[True, None, False], [True, False]], ids=str)
+@pytest.mark.parametrize("make", [
+    pyarrow.array, lambda values: pyarrow.chunked_array([values, []], pyarrow.bool_()), polars.Series,
+    lambda values: pandas.Series(values, dtype="bool[pyarrow]"),
+], ids=["pyarrow", "pyarrow, chunks", "polars", "pandas"])
+def test_bools_of_arrow_are_unpacked(make, values):
+    for kind in pandas.arrays.BooleanArray, KINDS["numpy"], KINDS["torch"]:
+        assert values_of(dlbridge.convert(make(values), kind)) == values
+        assert dlbridge.explain(make(values), kind).action == "copy"
+        with pytest.raises(dlbridge.CopyRequiredError, match="eight bools in a byte"):
+            dlbridge.convert(make(values), kind, copy=False)
+        with dlbridge.watch() as copies:
+            dlbridge.convert(make(values), kind)
+        assert sum(copy.times for copy in copies) == 2
+
+
+def test_masks_of_arrow_are_unpacked_and_their_values_shared():
+    series = pandas.Series([1, None, 3], dtype="int64[pyarrow]")
+    there = dlbridge.convert(series, np.ma.MaskedArray)
+    assert there.ctypes.data == series.array.__arrow_array__().chunk(0).buffers()[1].address
+    assert dlbridge.explain(series, np.ma.MaskedArray).reason == "of mask: its mask has eight elements in a byte"
+    with dlbridge.watch() as copies:
+        dlbridge.convert(series, np.ma.MaskedArray)
+    assert [copy.times for copy in copies] == [1]
 
 
 def test_public_methods_of_pandas_do_as_well(monkeypatch):
