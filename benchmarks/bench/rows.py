@@ -102,6 +102,8 @@ LIBRARIES = {
     "pint": Library(("pint",), "pint"),
     "nanoarrow": Library(("nanoarrow",), "nanoarrow"),
     "arro3": Library(("arro3", "arro3.core"), "arro3-core"),
+    "scipy": Library(("scipy", "scipy.sparse"), "scipy"),
+    "awkward": Library(("awkward",), "awkward"),
     "zmq": Library(("zmq",), "pyzmq"),
 }
 

@@ -8,7 +8,7 @@ from bench.groups.pairs import PAIRS
 GROUPS = (
     "numpy_torch", "torch_numpy", "from_jax", "to_jax", "buffers", "dtypes", "interfaces", "wrap", "forms", "cold",
     "mix", "batches", "layouts", "copies", "views", "threads", "startup", "memory", "paddle", "tables",
-    "everyday", "columns", "small", "gradients",
+    "everyday", "columns", "several", "small", "gradients",
 )
 
 
