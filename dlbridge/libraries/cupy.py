@@ -1,9 +1,12 @@
 """CuPy: arrays of GPUs, by DLPack and the CUDA array interface, and made by CuPy's constructor."""
 
+import importlib
 import sys
+from operator import attrgetter
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library, TooWide, keeps_stream
+from dlbridge.errors import ConversionError, refusal
+from dlbridge.libraries.library import Arrays, Fact, Form, Library, Sparse, TooWide, keeps_stream
 from dlbridge.libraries.profiles import COMPLEX, FLOAT8, FLOATS, INTEGERS, LENGTH_1_STRIDES
 
 
@@ -48,8 +51,47 @@ def keeps_handle(stream: Any) -> bool:
     return foreign is None or keeps_stream(foreign)
 
 
+# ---- sparse arrays ---------------------------------------------------------------------------------------------------
+
+SPARSE_DTYPES = ("bool", "float32", "float64", "complex64", "complex128")
+
+
+def parts_of_coo(matrix: Any) -> tuple[tuple[int, ...], list[Any]]:
+    return matrix.shape, [matrix.data, matrix.coords if hasattr(matrix, "coords") else (matrix.row, matrix.col)]
+
+
+def parts_of_compressed(matrix: Any) -> tuple[tuple[int, ...], list[Any]]:
+    return matrix.shape, [matrix.data, matrix.indices, matrix.indptr]
+
+
+def check_sparse(kind: Any, shape: tuple[int, ...], dtype: str, values: Any) -> None:
+    if dtype not in SPARSE_DTYPES:
+        raise refusal(ConversionError, "cupy", "dtype", dtype, "is none that its sparse arrays have",
+                      "convert it to float32 first")
+
+
+def form_of(form: str, take_apart: Any) -> Form:
+    def put_together(
+        kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
+    ) -> Any:
+        sparse = importlib.import_module("cupyx.scipy.sparse")
+        kind = kind or getattr(sparse, f"{form}_array", None) or getattr(sparse, f"{form}_matrix")
+        return kind(tuple(parts), shape=shape)
+
+    return Form((f"{form}_array", f"{form}_matrix"), take_apart, put_together, check_sparse, dense="x.toarray()",
+                of_dense=f'cupyx.scipy.sparse.{form}_matrix(dlbridge.convert(x, "cupy"))', elements=attrgetter("data"),
+                index_types=index_types, sparse=Sparse(made=f"x.to{form}()"))
+
+
+def index_types(kind: Any) -> tuple[str, ...]:
+    """Before CuPy 14, which has arrays beside its matrices, there is int32 alone."""
+    has_arrays = hasattr(importlib.import_module("cupyx.scipy.sparse"), "csr_array")
+    return ("int32", "int64") if has_arrays else ("int32",)
+
+
 LIBRARY = Library(
     name="cupy",
+    roots=("cupy", "cupyx"),
     install="'dlbridge[cupy]'",
     arrays=(
         Arrays(
@@ -66,9 +108,13 @@ LIBRARY = Library(
             stream_object=Fact(current_stream, "seen in 14.2",
                                "names the current stream of the current device, which need not be the array's"),
         ),
+        *(Arrays(name, {"": "pass x.toarray()"}, form_name=Fact(attrgetter("format"), "seen in 14.2"))
+          for name in ("_spbase", "spmatrix")),
     ),
     delivery="cupy",
     array_types=("ndarray",),
+    forms={"csr": form_of("csr", parts_of_compressed), "csc": form_of("csc", parts_of_compressed),
+           "coo": form_of("coo", parts_of_coo)},
     devices=Fact({"Device": device_named}, "seen in 14.2"),
     streams=Fact({"Stream": keeps_handle, "ExternalStream": lambda stream: False}, "seen in 14.2",
                  "leaves the life of an external stream to the program"),

@@ -14,11 +14,10 @@ import torch
 from support.tools import load_tool
 
 import dlbridge
-from dlbridge.libraries.library import libraries
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta", "ignore:Sparse invariant checks")
 page = load_tool("pages/forms_page")
-LIBRARIES = {name: library for name, library in libraries().items() if not library.forms.keys().isdisjoint(page.FORMS)}
+LIBRARIES = page.having(page.FORMS)
 PAIRS = [(form, source, to) for form in page.FORMS for source in LIBRARIES for to in LIBRARIES
          if source != to and form in LIBRARIES[source].forms and form in LIBRARIES[to].forms]
 

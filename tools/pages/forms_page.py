@@ -16,7 +16,7 @@ import scipy.sparse
 from marks import put
 
 import dlbridge
-from dlbridge.libraries.library import libraries
+from dlbridge.libraries.library import Library, libraries
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "jobs" / "several_arrays.md"
 FORMS = ("csr", "csc", "coo", "bsr", "bsc")
@@ -57,21 +57,27 @@ def outcome(source: object, to: str) -> str:
     return f"copies {', '.join(copied)}" if copied else "shared"
 
 
+def having(forms: tuple[str, ...]) -> dict[str, Library]:
+    """The libraries that have arrays of these forms in the host's memory, by name."""
+    return {name: library for name, library in sorted(libraries().items())
+            if library.delivery and not library.forms.keys().isdisjoint(forms)
+            and all(fact.value != "HOST" for fact in library.lacks)}
+
+
 def table(forms: tuple[str, ...]) -> str:
-    having = {name: library for name, library in sorted(libraries().items())
-              if library.delivery and not library.forms.keys().isdisjoint(forms)}
-    for library in having.values():
+    found = having(forms)
+    for library in found.values():
         importlib.import_module(library.top)
-    lines = ["| form | from | " + " | ".join(having) + " |\n", "|---" * (2 + len(having)) + "|\n"]
+    lines = ["| form | from | " + " | ".join(found) + " |\n", "|---" * (2 + len(found)) + "|\n"]
     with warnings.catch_warnings(), jax.enable_x64(False):
         warnings.simplefilter("ignore")         # torch says that its tensors of rows are new
         for form in forms:
             first = lists() if form == "ragged" else matrix(form)
-            for name in (name for name, library in having.items() if form in library.forms):
+            for name in (name for name, library in found.items() if form in library.forms):
                 source = dlbridge.convert(first, name)
                 if (form, name) == ("coo", "sparse"):
                     source.coords = aligned(source.coords)
-                cells = ["" if to == name or form not in having[to].forms else outcome(source, to) for to in having]
+                cells = ["" if to == name or form not in found[to].forms else outcome(source, to) for to in found]
                 if any(cells):
                     words = form if form == "ragged" else form.upper()
                     lines.append(f"| {words} | {name} | " + " | ".join(cells) + " |\n")
