@@ -130,7 +130,7 @@ def register_form(form, array_type, take_apart, put_together=None, *, parts_of="
     clear_cache()
 
 
-def is_not_a_users(kind):
+cdef bint is_not_a_users(object kind) except -1:
     """Whether a class is one of Python's, or of dlbridge's own."""
     module = sys.modules.get(kind.__module__)
     ours = top_module(kind) == "dlbridge" or top_module(kind) in sys.stdlib_module_names

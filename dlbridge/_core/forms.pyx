@@ -5,6 +5,7 @@ cimport cython
 from libc.stdint cimport uint64_t
 
 from dlbridge._core.atomic cimport add
+from dlbridge._core.block cimport managed_release
 from dlbridge._core.conversion cimport convert_by_route, convert_to
 from dlbridge._core.copies cimport is_watched, note_clone, note_copy
 from dlbridge._core.decision cimport is_immutable
@@ -16,6 +17,7 @@ from dlbridge._core.request cimport (
     COPY_ALWAYS, COPY_IF_NEEDED, COPY_NEVER, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request,
 )
 from dlbridge._core.route cimport Route, is_on
+from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.target cimport SWAPPED_BYTES, Target
 from dlbridge._core.targets.importer cimport wrap_error
 
@@ -33,6 +35,8 @@ cdef str OPPOSITE = "its mask says the opposite"
 cdef object WITHOUT_MASK = Form((), lambda array: ((), [array, None]))
 cdef str ONE_ARRAY = "one array for all axes"
 cdef dict ROWS = {}             # of dtypes.pyx, by the tuples of index types that libraries have
+cdef Request LOOKING = NOTHING_ASKED
+LOOKING.detach = LOOKING.peek = True
 cdef Request SHARING = NOTHING_ASKED    # of what was made here
 SHARING.readonly = READONLY_SHARE
 
@@ -81,7 +85,7 @@ cdef object convert_form(object src, Route route, const Request* request):
         note_change(apart.data, UNSORTED, way.to, request)      # the library sorts them
         is_sorted = is_unique = False
     if apart.copied or way.copies:
-        note_change(apart.data, apart.copied or way.copies, way.to, request)
+        note_copies(apart, way, request)
     if apart.copied or way.copies or apart.is_fetched:        # into memory that nobody else has
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
     made = convert_each(apart, way, &asked)
@@ -101,8 +105,8 @@ cdef str form_name(object src, Route route):
 cdef bint is_own(str name, Route route) except -1:
     """Whether several arrays are what is asked for: of the type, or of the layout."""
     between = route.forms
-    if between.wanted == "masked":
-        return route.already
+    if between.wanted is not None and route.already or between.wanted == "masked":
+        return route.already                # it is of the type that is asked for
     return name is not None and (route.already or name == between.wanted and between.source is between.target
                                  and not isinstance(between.kind, type))
 
@@ -132,7 +136,7 @@ cdef object duplicate_of(Route route):
 
 cdef bint is_there(object src, str name, Route route, const Request* request) except -1:
     """Whether several arrays are on the device that is asked for; what is not taken apart is on the host."""
-    form = route.forms.target.forms["masked"] if name is None else route.forms.source.forms.get(name)
+    form = route.forms.target.forms[route.forms.wanted] if name is None else route.forms.source.forms.get(name)
     return is_on(None if form is None else form.part_on_device(src), route.target.hosts, &request.device)
 
 
@@ -327,12 +331,12 @@ cdef list convert_each(Apart apart, Way way, const Request* request):
 cdef object convert_mask(Seen part, Way way, const Request* request):
     cdef Request asked = request[0]
     array = part.array
+    becomes = changes(part, None, way)
+    if becomes:
+        note_change(part, becomes, way.to, request)
+        asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
     try:
-        becomes = changes(part, None, way)
-        if becomes:
-            note_change(part, becomes, way.to, request)
-            asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
-            array = as_numpy(array)
+        array = as_numpy(array) if becomes else array
         if way.source.masked.opposite != way.target.masked.opposite:
             array = np.logical_not(array)
         return convert_to(array, way.masks_of, &asked)
@@ -441,6 +445,18 @@ cdef int note_change(Seen part, str reason, str to, const Request* request) exce
     return 0
 
 
+cdef int note_copies(Apart apart, Way way, const Request* request) except -1:
+    """Tell of the copies of all parts, but of those that are told of where they are converted."""
+    cdef Seen part
+    reason = apart.copied or way.copies
+    note_change(apart.data, reason, way.to, request)
+    wanted = None if way.form == "masked" else index_type(apart, way)
+    for part in apart.indices:
+        if not changes(part, wanted, way):
+            note_change(part, reason, way.to, request)
+    return 0
+
+
 cdef object as_numpy(object array):
     cdef Request asked = SHARING
     return convert_to(array, "numpy", &asked)
@@ -538,6 +554,7 @@ cdef object find_form(object src, object name, object between):
     """How the target has such an array; an error where it has not."""
     target, wanted = between.target, between.wanted
     if name is None:
+        managed_release(acquire_by(offers_for_type(type(src)), src, &LOOKING))      # its own error says more
         raise refusal(ConversionError, target.name, "type", full_name(type(src)), "is one array, and several are asked "
                       "for", f"pass {target.forms[wanted].of_dense}")
     if name in between.source.forms and name in target.forms and wanted in (None, name):

@@ -60,7 +60,9 @@ cdef Apart taken_apart(str form, str coordinates, object shape, list parts, str 
     cdef Apart apart = Apart.__new__(Apart)
     cdef tuple names = PARTS[form]
     apart.form, apart.is_compact, apart.copied = form, True, ""
-    apart.data = seen(form, names[0], parts[0])
+    # Of an array without a mask, the errors are its own.
+    apart.data = seen(form, None if form == "masked" and parts[1] is None else names[0], parts[0])
+    apart.data.name = names[0]
     if form == "ragged":
         apart.indices = [indices_seen(form, names[1], offsets) for offsets in parts[1]]
         check_ragged(apart)
@@ -120,6 +122,8 @@ cdef Seen seen(str form, str name, object array):
     try:
         made.managed = acquire_by(offers_for_type(type(array)), array, &LOOKING)
     except DLBridgeError as error:
+        if name is None:
+            raise
         raise in_part(error, form, name) from error
     made.swapped = made.managed.marks & SWAPPED
     if not made.managed.abi.dl_tensor.ndim and form != "masked":

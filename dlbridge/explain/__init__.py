@@ -168,9 +168,10 @@ def plan_of_parts(
         return {"action": "return", "reason": f"src is of {target}'s own type already"}
     plans: dict[str, Plan] = {}
     for name, array, becomes in parts:
-        plan = explain(array, to, **keywords)
+        plan = explain(array, to, **{**keywords, "readonly": "share"} if becomes else keywords)
         if plan.action == "return":         # of the part; the whole is another one
-            plan = explain(array, "dlbridge", detach=keywords["detach"])._replace(target=plan.target)
+            plan = explain(array, "dlbridge", detach=True, readonly="share")._replace(
+                target=plan.target, action="share", reason="", hint="", steps=())
         is_refused = plan.action == "refuse" and name == parts[0][0]        # the elements; of indices that is mended
         plans[name] = plan._replace(action="copy", reason=becomes, hint="") if becomes and not is_refused else plan
     changed = [plan for each in ("refuse", "copy") for plan in plans.values() if plan.action == each]

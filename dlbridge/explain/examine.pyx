@@ -19,7 +19,7 @@ from dlbridge._core.request cimport Request, parse_request
 from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.target cimport Target
 
-from dlbridge.errors import full_name
+from dlbridge.errors import DLBridgeError, full_name
 
 
 def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narrow, order, dtype, shape, out):
@@ -46,7 +46,13 @@ def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narr
         facts["action"] = "return"
         facts["reason"] = f"src is of {route.target.name}'s own type already"
         return False
-    managed = acquire_seen(route, src, dtype, shape, &request)
+    try:
+        managed = acquire_seen(route, src, dtype, shape, &request)
+    except DLBridgeError:
+        if dtype is not None or shape is not None or not route.already or route.target.facts.duplicate is None:
+            raise
+        facts |= {"action": "copy", "reason": f"{route.target.name} copies its own", "hint": "pass copy=None"}
+        return False
     try:
         state_memory(facts, managed)
         if dtype is not None or shape is not None:

@@ -85,16 +85,13 @@ def check_missing(levels: list[Any], lists: int, missing: Missing) -> None:
             wrong = "lists are missing" if depth < lists else "elements have no value"
             raise refusal(ConversionError, "ragged", "null_count", missing_here, wrong, f"pass {hint}")
         if depth < lists:
-            first, count = spanned(array, first, count)
+            start, stop = (array.offsets[place].as_py() for place in (first, first + count))
+            if not 0 <= start <= stop <= len(array.values):
+                return              # whoever looks at the offsets says so
+            first, count = start, stop - start
         elif depth + 1 < len(levels):
             # ``values`` of such lists are those of the whole array that they are a slice of.
             first, count = (array.offset + first) * array.type.list_size, count * array.type.list_size
-
-
-def spanned(array: Any, first: int, count: int) -> tuple[int, int]:
-    """Where the values of some lists begin, and how many there are; all of them if the offsets are wrong."""
-    start, stop = (array.offsets[place].as_py() for place in (first, first + count))
-    return (start, stop - start) if 0 <= start <= stop <= len(array.values) else (0, len(array.values))
 
 
 def without_bitmap(array: Any) -> Any:

@@ -183,17 +183,18 @@ LISTS = Form(("LargeListArray", "ListArray"), parts_of_chunks, new_lists, dense=
 
 # ---- arrays with nulls -----------------------------------------------------------------------------------------------
 
-NUMBERS = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "HalfFloat", "Float", "Double")
+# The types of arrays of numbers, by their dtypes.
+NUMBERS = {**{f"{kind.lower()}{bits}": f"{kind}{bits}Array" for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)},
+           "float16": "HalfFloatArray", "float32": "FloatArray", "float64": "DoubleArray"}
 
 
 def check_nullable(kind: Any, shape: tuple[int, ...], dtype: str, values: Any) -> None:
     if len(shape) != 1:
         raise refusal(ConversionError, "masked", "shape", shape, "is not of one axis, as arrays with nulls are",
                       "pass x.ravel()")
-    made = sys.modules["pyarrow"].array([], sys.modules["pyarrow"].from_numpy_dtype(np.dtype(dtype)))
-    if kind is not None and not isinstance(made, kind):
+    if NUMBERS.get(dtype) != kind.__name__:
         raise refusal(ConversionError, "masked", "dtype", dtype, f"is none of {kind.__name__}",
-                      f"pass pyarrow.{type(made).__name__} for it")
+                      f"pass pyarrow.{NUMBERS[dtype]} for it" if dtype in NUMBERS else "convert it to float64 first")
 
 
 def new_nullable(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
@@ -204,7 +205,7 @@ def new_nullable(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted:
     return pyarrow.Array.from_buffers(values.type, len(values), [bits, *values.buffers()[1:]], offset=values.offset)
 
 
-NULLABLE = Form(tuple(f"{name}Array" for name in NUMBERS), parts_of_nullable, new_nullable, check_nullable,
+NULLABLE = Form(tuple(NUMBERS.values()), parts_of_nullable, new_nullable, check_nullable,
                 dense="x.fill_null(0)", copied=why_nullable_copied,
                 masked=Masked(unpacked=unpacked, packed="its mask gets eight elements in a byte", library="numpy",
                               also_dense=True))

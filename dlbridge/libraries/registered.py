@@ -45,6 +45,8 @@ def taker(
     def parts_of_array(array: Any) -> tuple[tuple[int, ...], list[Any]]:
         try:
             parts = take_apart(array)
+            if isinstance(parts, Mapping):
+                parts = dict(parts)
         except (DLBridgeError, MemoryError, RecursionError):
             raise
         except Exception as error:
@@ -66,7 +68,7 @@ def taker(
 
 def checker(array_type: type[Any]) -> Callable[..., None]:
     def check(kind: Any, shape: tuple[int, ...], dtype: str, values: Any) -> None:
-        if kind not in (None, array_type):
+        if kind is not None and kind is not array_type:
             raise refusal(ConversionError, array_type.__name__, "to", full_name(kind),
                           f"is a class below {full_name(array_type)}, which was registered", "register it as well")
 

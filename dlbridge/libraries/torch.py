@@ -185,7 +185,13 @@ def parts_of_masked(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
     return tuple(tensor.shape), [tensor.get_data(), tensor.get_mask()]
 
 
-def check_gradient(kind: Any, shape: tuple[int, ...], dtype: str, values: Any) -> None:
+MASKED_DTYPES = ("bool", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+
+
+def check_masked(kind: Any, shape: tuple[int, ...], dtype: str, values: Any) -> None:
+    if dtype not in MASKED_DTYPES:
+        raise refusal(ConversionError, "torch", "dtype", dtype, "is none that a MaskedTensor has",
+                      "convert it to float32 first")
     if getattr(values, "requires_grad", False):
         raise refusal(ConversionError, "torch", "requires_grad", True, "would be lost, since a MaskedTensor copies",
                       "pass detach=True, or x.detach()")
@@ -319,6 +325,7 @@ LIBRARY = Library(
                shards=Fact(shards_of, SEEN, "has a part in each process")),
         Arrays("MaskedTensor", {"type": "pass x.to_tensor(0), or x.get_data() if the mask does not matter"},
                unasked=Fact("keeps a mask beside its values", SEEN, "exports neither"),
+               form_name=Fact(lambda tensor: None, SEEN, "may have a layout of sparse tensors"),
                has_mask=Fact(lambda tensor: True, SEEN, "has a mask that says what is valid")),
         Arrays("UninitializedTensorMixin", {"type": "call its module once, or x.materialize(shape), before"},
                unasked=Fact("has no shape and no memory yet", SEEN, "raises an error for whatever it is asked")),
@@ -344,7 +351,7 @@ LIBRARY = Library(
                           made="x.to_sparse()")),
         **{name: compressed(name) for name in ("csc", "bsr", "bsc")},
         "masked": Form(
-            ("MaskedTensor",), parts_of_masked, new_masked, check_gradient, dense="x.to_tensor(0)",
+            ("MaskedTensor",), parts_of_masked, new_masked, check_masked, dense="x.to_tensor(0)",
             of_dense='torch.masked.masked_tensor(dlbridge.convert(x, "torch"), torch.ones(x.shape, dtype=bool))',
             elements=lambda tensor: tensor.get_mask(), detached=detached, duplicate=clone,
             copies="a MaskedTensor copies what it is made of", masked=Masked(opposite=True)),

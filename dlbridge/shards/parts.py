@@ -14,6 +14,7 @@ from dlbridge.convert import convert
 from dlbridge.errors import ConversionError, DLBridgeError, UnsupportedError, full_name, refusal, shown
 from dlbridge.explain import explain
 from dlbridge.libraries.library import Facts, Layout, function_for
+from dlbridge.trees.leaves import form_of_several
 
 Index = tuple[slice, ...]
 
@@ -58,11 +59,14 @@ def from_shards(
 
 
 def shape_of(x: object, array: Any) -> tuple[int | None, ...]:
-    """The shape of what is in one part, or of its conversion: several arrays have no memory that explain() finds."""
+    """The shape of what is in one part, or of its conversion; a ragged axis has the extent None."""
+    facts: Any = Facts(type(x))
+    form = form_of_several(x)
+    if form is not None:
+        shape, parts = facts.library_of_forms().forms[form].take_apart(x)
+        return tuple(shape) or (len(parts[1][0]) - 1, *(None,) * len(parts[1]))
     shape = explain(x, "dlbridge").shape
-    if shape is None:
-        shape = array.shape if hasattr(array, "shape") else (len(array),)
-    return tuple(shape)
+    return tuple(array.shape if hasattr(array, "shape") else (len(array),)) if shape is None else shape
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlbridge._core.copies import OWN, OWN_HINT
+from dlbridge._core.route import target_facts
 from dlbridge.convert import asdlpack, convert
 from dlbridge.errors import shown
 from dlbridge.libraries.library import form_meant
@@ -59,12 +60,15 @@ class Ahead:
     """convert(), as far as the thread may go: it gives an array of the target, or what is Pending or for Later."""
 
     def __init__(self, to: Any, keywords: dict[str, Any]) -> None:
-        self.destination = Destination(to, keywords.get("device"))
+        library = target_facts(to, imported=False)
+        self.has_masks = form_meant(library, to) == "masked"
+        # What one array becomes beside those that are several, where the library has those alone.
+        self.to_one = library.parts_of if library.delivery == "forms" and not self.has_masks else to
+        self.destination = Destination(self.to_one, keywords.get("device"))
         self.keywords = keywords
         self.take = converter(to, keywords, own=True)
         self.take_to_host = converter(to, {**keywords, "device": "cpu"}, own=True)
-        self.has_masks = form_meant(self.destination.target.facts, to) == "masked"
-        self.move = Converter(to, {**keywords, "copy": None})
+        self.move = Converter(self.to_one, {**keywords, "copy": None})
         self.pending = False        # whether an array of this batch is Pending
 
     def waits(self, array: Any) -> bool:
@@ -103,7 +107,7 @@ class BatchConversion:
         self.take = takers("prefetch", to, others, columns, keywords, self.ahead, queued=[], keep=keep)
         late: dict[str, Any] = {name: keywords[name] for name in ("stream", "readonly", "narrow") if name in keywords}
         take_pending = taker(functools.partial(
-            hand_out, to=to, ahead=self.ahead, copied=keywords.get("copy"), late=late), to, "pass")
+            hand_out, ahead=self.ahead, copied=keywords.get("copy"), late=late), to, "pass")
         self.finishing: Takers = {**AS_THEY_ARE, OTHER: take_pending, ARRAY: take_pending}
 
     def begin(self, batch: Any) -> Batch:
@@ -127,7 +131,7 @@ class BatchConversion:
                 name_copies([("", batch.tree)])
 
 
-def hand_out(leaf: Any, to: Any, ahead: Ahead, copied: bool | None, late: dict[str, Any]) -> Any:
+def hand_out(leaf: Any, ahead: Ahead, copied: bool | None, late: dict[str, Any]) -> Any:
     """The array of what is Pending or for Later, ready for the stream that is current here. All else is handed on."""
     destination = ahead.destination
     if type(leaf) is Later:
@@ -140,7 +144,7 @@ def hand_out(leaf: Any, to: Any, ahead: Ahead, copied: bool | None, late: dict[s
         # A library that releases memory before it has read it copies it itself, since only a Tensor keeps this memory.
         copied = True if destination.copies_own else None
         late = {**late, "readonly": "share"} if destination.immutable else late
-    return convert(leaf.tensor, to, device=destination.gpu, copy=copied, **late)
+    return convert(leaf.tensor, ahead.to_one, device=destination.gpu, copy=copied, **late)
 
 
 def copy_of_words(array: Any) -> Any:

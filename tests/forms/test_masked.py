@@ -168,6 +168,8 @@ def test_examples():
     assert result.tolist() == [2, 4, 6]
     with pytest.raises(dlbridge.ConversionError, match=r"masked: dtype float64: is none of Int64Array \(pass pya"):
         dlbridge.convert(masked(), pyarrow.Int64Array)
+    with pytest.raises(dlbridge.CopyRequiredError, match=r"^masked: part mask: its mask has eight elements in a byte"):
+        dlbridge.convert(nulls(), np.ma.MaskedArray, copy=False)
     assert dlbridge.explain(masked(), pyarrow.Int64Array).action == "refuse"
     table = np.ma.MaskedArray(np.ones((2, 2)), np.eye(2) == 1)
     with pytest.raises(dlbridge.ConversionError, match=r"masked: shape \(2, 2\): is not of one axis"):
@@ -180,6 +182,46 @@ def test_the_order_of_bytes_is_kept():
     made = dlbridge.convert(array, np.ma.MaskedArray, copy=False)
     assert made.dtype == array.dtype
     assert np.shares_memory(made.data, array)
+    assert dlbridge.explain(array, np.ma.MaskedArray, copy=False).action == "share"
+
+
+def test_types_that_a_target_has_not():
+    import pyarrow
+    import torch
+
+    for dtype, kind in (("c8", pyarrow.Int64Array), ("?", pyarrow.Int64Array), ("u1", torch.masked.MaskedTensor),
+                        ("c16", torch.masked.MaskedTensor)):
+        array = np.ma.MaskedArray(np.ones(2, dtype), [True, False])
+        with pytest.raises(dlbridge.ConversionError, match="is none "):
+            dlbridge.convert(array, kind)
+        assert dlbridge.explain(array, kind).action == "refuse"
+
+
+def test_what_is_copied_may_be_read_only():
+    import torch
+
+    kind = torch.masked.MaskedTensor
+    assert values_of(dlbridge.convert(nulls(), kind, readonly="error")) == [None, 2, 3]
+    assert dlbridge.explain(nulls(), kind, readonly="error").action == "copy"
+
+
+@pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta")
+def test_masked_tensors_that_are_sparse():
+    import torch
+
+    ones = torch.eye(2).to_sparse_csr()
+    sparse = torch.masked.masked_tensor(ones, ones.to(torch.bool))
+    for to in "scipy", "pyarrow", np.ma.MaskedArray:
+        with pytest.raises(dlbridge.DLBridgeError):
+            dlbridge.convert(sparse, to)
+        assert dlbridge.explain(sparse, to).action == "refuse"
+
+
+def test_a_container_has_plans_of_its_arrays():
+    import torch
+
+    for kind in np.ma.MaskedArray, torch.masked.MaskedTensor, torch.sparse_csr:
+        assert list(dlbridge.explain({"a": np.ones(2)}, kind).leaves) == ["['a']"]
 
 
 def test_gradients():

@@ -261,7 +261,7 @@ def test_what_is_missing_outside_of_a_slice_does_not_count():
     with pytest.raises(dlbridge.ConversionError, match="elements have no value"):
         dlbridge.convert(arrow.ListArray.from_arrays(arrow.array([0, 1, 2], arrow.int32()), late), "torch")
     wrong = lists_with([0, -7, 3], (1.0, None, 3.0))
-    with pytest.raises(dlbridge.ConversionError, match="elements have no value"):
+    with pytest.raises(dlbridge.ConversionError, match="ragged: offsets"):
         dlbridge.convert(wrong[1:], "torch")
 
 
@@ -294,8 +294,13 @@ def test_maps_and_dense_arrays_are_what_they_were():
     with pytest.raises(dlbridge.ConversionError, match="are maps"):
         dlbridge.convert(maps, "torch")
     mixed = pyarrow().array([[[[1], [2]]]], pyarrow().list_(pyarrow().list_(pyarrow().list_(pyarrow().int64()), 2)))
-    with pytest.raises(dlbridge.ConversionError, match=r"arrow: format .*are lists"):
-        dlbridge.convert(mixed, "torch")
+    words = pyarrow().array([["a"]])
+    for array, to in (mixed, "torch"), (mixed, torch.jagged), (words, torch.jagged), (words, pyarrow().LargeListArray):
+        with pytest.raises(dlbridge.ConversionError, match=r"arrow: format .*are lists"):
+            dlbridge.convert(array, to)
+    for _ in range(2):
+        assert dlbridge.convert(words, pyarrow().ListArray) is words
+    assert dlbridge.explain(words, pyarrow().ListArray).action == "return"
     chunks = pyarrow().chunked_array([[1, 2], [3]])
     assert dlbridge.convert(chunks, "torch").tolist() == [1, 2, 3]
     fixed = pyarrow().array([[1, 2], [3, 4]], pyarrow().list_(pyarrow().int64(), 2))

@@ -1,6 +1,6 @@
 """Classes of users' own whose objects are several arrays."""
 
-from collections import OrderedDict
+from collections import OrderedDict, UserDict
 
 import numpy as np
 import pytest
@@ -17,6 +17,18 @@ pytestmark = [pytest.mark.needs("scipy", "torch", "pyarrow"),
 class Matrix:
     def __init__(self, **parts):
         self.__dict__.update(parts)
+
+
+class Hostile(UserDict):
+    def __getitem__(self, key):
+        return 1 / 0
+
+    def keys(self):
+        return {"shape", "data", "indices", "indptr"}
+
+
+def refuse(matrix):
+    raise dlbridge.ConversionError("words of a user")
 
 
 @pytest.fixture
@@ -146,6 +158,13 @@ def test_what_functions_of_a_user_do_wrong(register):
     wrong = {"shape": (2, 3), "data": np.ones(3), "indices": np.array([0, 1, 9]), "indptr": np.array([0, 1, 3])}
     with pytest.raises(dlbridge.ConversionError, match="csr: indices 9 at 2: is none of the 3 indices of a row"):
         dlbridge.convert(Matrix(**wrong), "torch")
+    register("csr", Matrix, refuse, Matrix)
+    with pytest.raises(dlbridge.ConversionError, match="leaf y: words of a user"):
+        dlbridge.accepts("torch")(lambda y: y)(own)
+    register("csr", Matrix, lambda array: Hostile(), Matrix)
+    with pytest.raises(dlbridge.ConversionError, match=r"csr: take_apart .*Matrix: raised ZeroDivisionError"):
+        dlbridge.convert(own, "torch")
+    register("csr", Matrix, vars, Matrix)
     with pytest.raises(dlbridge.UnsupportedError, match="csr: part indices: source: type list: offers no array"):
         dlbridge.convert(Matrix(**{**wrong, "indices": [0, 1, 2]}), "torch")
 
@@ -209,3 +228,8 @@ def test_batches_for_a_device_are_put_together_where_they_are_used():
     assert not {matrix.data.data_ptr for matrix in given} & {matrix.data.data_ptr for matrix in again}
     for same, matrix in zip(dlbridge.prefetch(given, Matrix, copy=False), given, strict=True):
         assert same is matrix
+    for keywords in {"device": "cuda"}, {}:
+        [(matrix, one)] = dlbridge.prefetch([(given[1], given[1].data)], Matrix, **keywords)
+        assert type(matrix) is Matrix
+        assert type(one) is dlbridge.Tensor
+        assert one.device == "cuda:0"

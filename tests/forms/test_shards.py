@@ -123,6 +123,8 @@ def test_parts_that_do_not_fit_are_named():
 
 def test_one_array_is_one_part():
     import jax
+    import pyarrow
+    import scipy.sparse
 
     values = np.arange(6.0, dtype="f4").reshape(2, 3)
     for array in values, dlbridge.convert(values, "torch"), jax.numpy.asarray(values):
@@ -137,6 +139,14 @@ def test_one_array_is_one_part():
     assert (index, part.item()) == ((), 1)
     [(index, part)] = dlbridge.shards(np.ma.MaskedArray([1, 2], [True, False]), np.ma.MaskedArray)
     assert (index, part.tolist()) == ((slice(0, 2),), [None, 2])
+    lists = pyarrow.array([[1.0], [2.0, 3.0]])
+    for to in "torch", "pyarrow":
+        [(index, part)] = dlbridge.shards(lists, to)
+        assert index == (slice(0, 2), slice(0, None))
+    eye = dlbridge.convert(scipy.sparse.csr_array(np.eye(2)), "torch")
+    for to in "torch", "scipy":
+        [(index, part)] = dlbridge.shards(eye, to)
+        assert index == (slice(0, 2), slice(0, 2))
     assert dlbridge.from_shards(dlbridge.shards(values, "torch"), jax.numpy.zeros((2, 3))).tolist() == values.tolist()
 
 

@@ -248,7 +248,7 @@ def test_what_a_target_has_not_is_refused_with_a_hint():
     lost = "part data: torch: requires_grad True: would be lost"
     for source, to, message, expected in (
         (array, "numpy", "offers no array protocol (pass x.toarray()", values),
-        (array.tocsc(), "jax", "form csc: is none that jax has; cupy, pyarrow, scipy, sparse, torch have it (pass x.tocsr())",
+        (array.tocsc(), "jax", "none that jax has; cupy, pyarrow, scipy, sparse, torch have it (pass x.tocsr())",
          values),
         (array, torch.sparse_csc, "torch: form csr: is not csc (pass x.tocsc())", values),
         (array, jax_sparse().BCOO, "jax: form csr: is not coo (pass x.tocoo())", values),

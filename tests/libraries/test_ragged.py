@@ -109,7 +109,7 @@ def test_a_file_is_read_row_by_row():
     assert made.dtype is torch.float32
     with dlbridge.watch() as copies:
         dlbridge.convert(dataset(), "torch", copy=True)
-    assert sum(copy.times for copy in copies) == 1
+    assert sum(copy.times for copy in copies) == 2
     for kind in ">i2", ">f8", "<u4":
         rows = dataset([[1, 2], [], [513]], kind)
         assert rows_of(dlbridge.convert(rows, "torch")) == [[1, 2], [], [513]]
@@ -120,6 +120,15 @@ def test_a_file_is_read_row_by_row():
     closed.file.close()
     with pytest.raises(dlbridge.UnsupportedError, match="offers no array protocol"):
         dlbridge.convert(closed, "torch")
+
+
+def test_each_part_of_chunks_is_seen():
+    for to in "awkward", "tensorflow", "torch":
+        source = pyarrow.chunked_array([lists(ROWS)[:1], lists(ROWS)[1:]])
+        with dlbridge.watch() as copies:
+            dlbridge.convert(source, to)
+        assert sum(copy.times for copy in copies) == 2
+        assert [part.action for part in dlbridge.explain(source, to).leaves.values()] == ["copy", "copy"]
 
 
 def test_a_series_in_chunks_stays_as_it_is():
@@ -217,6 +226,10 @@ def test_awkward_has_more_than_lists_of_numbers():
     for array in traced, awkward.Array(words):
         with pytest.raises(dlbridge.UnsupportedError, match="offers no array protocol"):
             dlbridge.convert(array, "torch")
+    missing = awkward.Array([[1, None]])
+    assert dlbridge.convert(missing, "awkward", copy=True).to_list() == [[1, None]]
+    assert dlbridge.explain(missing, "awkward", copy=True).action == "copy"
+    assert dlbridge.explain(missing, "torch", copy=True).action == "refuse"
     picked = awkward.Array(ROWS)[[2, 0]]
     assert dlbridge.convert(picked, "awkward", device="cpu") is picked
     tensor = torch.nested.nested_tensor_from_jagged(torch.arange(3.0), torch.tensor([0, 9, 2, 9, 3])[::2])
