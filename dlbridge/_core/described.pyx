@@ -204,8 +204,8 @@ cdef object convert_seen(object src, object to, object dtype, object shape, Requ
 
 cdef int refuse_several(Route route, object src, str field, object value) except -1:
     """Refuse a keyword for one array, where the source or what ``to`` names is several arrays."""
-    name = (<Offer> route.offers[0]).facts.form_name
-    several = full_name(type(src)) if name is not None and name(src) is not None else None
+    find = load_module("dlbridge.libraries.library").finder_of_form(type(src))
+    several = full_name(type(src)) if find is not None and find(src) is not None else None
     if several is None and route.wants_form:
         several = full_name(route.forms.kind) if isinstance(route.forms.kind, type) else str(route.forms.kind)
     if several is not None:

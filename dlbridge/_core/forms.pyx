@@ -98,7 +98,7 @@ cdef object convert_form(object src, Route route, const Request* request):
 
 
 cdef str form_name(object src, Route route):
-    name = route.form_name(src)
+    name = route.form_name if type(route.form_name) is str else route.form_name(src)
     return name if name is None or type(name) is str else shown(name, str)
 
 

@@ -14,7 +14,7 @@ cdef class Route(Entry):
     cdef bint already                   # whether the type is the target's own
     cdef object forms                   # libraries/library.Between, where an array may be several arrays; or None
     cdef bint wants_form                # … and whether ``to`` is for one form
-    cdef object form_name               # … of its function of this name
+    cdef object form_name               # … as it has it
     cdef dict ways                      # … and how each form gets there, which _core/forms finds with its first array
     cdef bint direct                    # whether an array can be made without a block
     cdef bint plain                     # none of these three: a block is made, and delivered

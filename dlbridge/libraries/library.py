@@ -178,8 +178,8 @@ class Arrays(NamedTuple):
     container: Fact | None = None           # of what has arrays by name: flatten and unflatten, as register_container()
     #                                         takes them; or a function of the type that gives them, or None
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
-    form_name: Fact | None = None           # of what may be several arrays: a function of one: its form, by which it is
-    #                                         in the library's ``forms``, or not; None where it is one array
+    form_name: Fact | None = None           # of what may be several arrays: its form, by which it is in the library's
+    #                                         ``forms``, or not; or a function of one, which gives None of one array
     has_mask: Fact | None = None            # a function of one: whether values are hidden or missing in it, so that it
     #                                         is of the form "masked" where ``to`` names a type of that
     shards: Fact | None = None              # a function of one: its parts, each after its slices of the whole
@@ -316,7 +316,7 @@ def rearrangers() -> Iterator[tuple[str, Callable[[Any, str | None], Any]]]:
 class Between(NamedTuple):
     """How arrays that are several arrays get from one library to another."""
 
-    form_name: Callable[[Any], str | None]      # of an array: the name of its form, None where it is one array
+    form_name: str | Callable[[Any], str | None]    # the name of an array's form, or of an array: None of one array
     source: Library | None
     target: Library
     kind: Any                   # the type that ``to`` is, or what else it is for a form; None if it names the library
@@ -578,5 +578,5 @@ class Facts:
 @lru_cache(maxsize=256)
 def finder_of_form(kind: Any) -> Callable[[Any], str | None] | None:
     """A function of arrays of a type that gives their form; None of a type whose arrays are one array each."""
-    found: Callable[[Any], str | None] | None = Facts(kind).form_name
-    return found
+    found: str | Callable[[Any], str | None] | None = Facts(kind).form_name
+    return (lambda array: found) if isinstance(found, str) else found

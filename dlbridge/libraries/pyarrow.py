@@ -232,7 +232,7 @@ LIBRARY = Library(
                preferred=Fact("dlpack", SEEN, "takes twice as long for Arrow's interface", since="26.0.0"),
                declines=Fact(True, SEEN, "gives no hint there"),
                has_mask=Fact(has_nulls, SEEN, "may have nulls")),
-        *(Arrays(name, {"": "pass x.to_tensor()"}, form_name=Fact(lambda matrix, form=form: form, SEEN))
+        *(Arrays(name, {"": "pass x.to_tensor()"}, form_name=Fact(form, SEEN))
           for form, name in MATRICES.items()),
         Arrays("*", {"pyarrow": "x"}),
     ),

@@ -23,7 +23,7 @@ def add(
         name=array_type.__name__,
         module=array_type.__module__,
         roots=("builtins",),        # its module need not be imported as such
-        arrays=(Arrays(array_type.__name__, {"": f"pass {dense}"}, form_name=Fact(lambda array: form, USERS)),),
+        arrays=(Arrays(array_type.__name__, {"": f"pass {dense}"}, form_name=Fact(form, USERS)),),
         delivery="" if made is None else "forms",
         parts_of=parts_of,
         lacks=(Fact("SWAPPED_BYTES", USERS, "has what NumPy has, which may not be expected there"),),

@@ -71,12 +71,24 @@ def compressed(form: str) -> Form:
                 sparse=Sparse(says=known, ordered=f"x.tocoo().to{form}()", made=f"x.to{form}()"))
 
 
+FORMS = {
+    "csr": compressed("csr"),
+    "coo": Form(("coo_array", "coo_matrix"), parts_of_coo, new_coo, dense="x.toarray()",
+                of_dense='scipy.sparse.coo_array(dlbridge.convert(x, "numpy"))', elements=attrgetter("data"),
+                index_types=("int32", "int64"),
+                sparse=Sparse(says=lambda matrix: (matrix.has_canonical_format, matrix.has_canonical_format),
+                              made="x.tocoo()")),
+    "csc": compressed("csc"),
+    "bsr": compressed("bsr"),
+}
+
 LIBRARY = Library(
     name="scipy",
     module="scipy.sparse",
     versions="scipy",
     install="scipy",
     arrays=(
+        *(Arrays(f"{form}_{kind}", form_name=Fact(form, SEEN)) for form in FORMS for kind in ("array", "matrix")),
         Arrays("_spbase", {"": hint_for_sparse}, form_name=Fact(attrgetter("format"), SEEN)),
         Arrays("netcdf_file", {"": hint_for_variables}),
         Arrays("netcdf_variable", {"": "pass x[:]"}),
@@ -93,14 +105,5 @@ LIBRARY = Library(
     lacks=(Fact("SWAPPED_BYTES", SEEN, "computes with native byte order only"),),
     dtypes=(Fact(("bool", *INTEGERS, "float32", "float64", *COMPLEX), SEEN),),
     duplicate=Fact(lambda matrix, detach: matrix.copy(), SEEN, "has formats that are no arrays side by side"),
-    forms={
-        "csr": compressed("csr"),
-        "coo": Form(("coo_array", "coo_matrix"), parts_of_coo, new_coo, dense="x.toarray()",
-                    of_dense='scipy.sparse.coo_array(dlbridge.convert(x, "numpy"))', elements=attrgetter("data"),
-                    index_types=("int32", "int64"),
-                    sparse=Sparse(says=lambda matrix: (matrix.has_canonical_format, matrix.has_canonical_format),
-                                  made="x.tocoo()")),
-        "csc": compressed("csc"),
-        "bsr": compressed("bsr"),
-    },
+    forms=FORMS,
 )

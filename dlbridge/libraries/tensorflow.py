@@ -47,7 +47,7 @@ LIBRARY = Library(
             element_type=Fact(lambda tensor: tensor.dtype.name, "seen in 2.21",
                               "ends the process where strings or resources are exported"),
         ),
-        Arrays("RaggedTensor", {"": "pass x.to_tensor()"}, form_name=Fact(lambda tensor: "ragged", "seen in 2.21")),
+        Arrays("RaggedTensor", {"": "pass x.to_tensor()"}, form_name=Fact("ragged", "seen in 2.21")),
         Arrays("SparseTensor", {"": "pass tensorflow.sparse.to_dense(x)"}),
         *(Arrays(name, {"": "pass tensorflow.convert_to_tensor(x)"}) for name in ("Variable", "IndexedSlices")),
         Arrays("TensorArray", {"": "pass x.stack()"}),

@@ -166,8 +166,8 @@ def compressed(form: str) -> Form:
         kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
     ) -> Any:
         data, indices, indptr = parts
-        new = getattr(sys.modules["torch"], constructor)
-        return new(indptr, indices, data, shape, check_invariants=checks_asked())
+        torch = sys.modules["torch"]
+        return getattr(torch, constructor)(indptr, indices, data, shape, check_invariants=checks_asked())
 
     constructor = f"sparse_{form}_tensor"
     blocks = "(blocksize)" if form.startswith("b") else "()"
@@ -316,7 +316,7 @@ LIBRARY = Library(
             "Parameter",
             exchange=Fact("torch.nn.parameter.Parameter", SEEN, "inherits the table"),
         ),
-        Arrays("NestedTensor", form_name=Fact(lambda tensor: "ragged", SEEN, "has the layout jagged")),
+        Arrays("NestedTensor", form_name=Fact("ragged", SEEN, "has the layout jagged")),
         Arrays("ReadOnlyTensorWrapper",
                gives=Fact(unwrapped, "seen in 2.15.0", "raises an error for all but its own export"),
                unflagged=Fact(True, "seen in 2.15.0", "says it by its type alone")),

@@ -14,6 +14,7 @@ import torch
 from support.tools import load_tool
 
 import dlbridge
+from dlbridge.libraries.library import finder_of_form, library_of_type
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta", "ignore:Sparse invariant checks")
 page = load_tool("pages/forms_page")
@@ -64,8 +65,8 @@ def test_what_a_dense_array_is_told_works(name):
 
 
 def form_of(library, array):
-    return next(record.form_name.value(array) for record in library.arrays
-                if record.form_name and any(base.__name__ == record.name for base in type(array).__mro__))
+    assert library_of_type(type(array)) is library
+    return finder_of_form(type(array))(array)
 
 
 # ---- sparse ----------------------------------------------------------------------------------------------------------
