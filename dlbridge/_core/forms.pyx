@@ -17,7 +17,8 @@ from dlbridge._core.request cimport (
     COPY_ALWAYS, COPY_IF_NEEDED, COPY_NEVER, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request,
 )
 from dlbridge._core.route cimport Route, is_on
-from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
+from dlbridge._core.sources.offer cimport Offer
+from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_for_type
 from dlbridge._core.target cimport SWAPPED_BYTES, Target
 from dlbridge._core.targets.importer cimport wrap_error
 
@@ -31,10 +32,10 @@ from dlbridge.libraries.library import PARTS, Form, libraries
 cdef str UNSORTED = "elements are out of order, or there more than once"
 cdef str SWAPPED = "byte order is not this machine's"
 cdef str OPPOSITE = "its mask says the opposite"
-# Of an array for a type that has a mask, where it has none: there is one part.
+# How an array without a mask is taken apart for a type that has one: it is the values, and there is no other part.
 cdef object WITHOUT_MASK = Form((), lambda array: ((), [array, None]))
 cdef str ONE_ARRAY = "one array for all axes"
-cdef dict ROWS = {}             # of dtypes.pyx, by the tuples of index types that libraries have
+cdef dict ROWS = {}             # the bits of index types, by the tuples of them that functions give
 cdef Request LOOKING = NOTHING_ASKED
 LOOKING.detach = LOOKING.peek = True
 cdef Request SHARING = NOTHING_ASKED    # of what was made here
@@ -50,9 +51,9 @@ cdef class Way:
     cdef str to                 # the library of the parts
     cdef object kind            # the type that is asked for, or None
     cdef object source, target  # their Forms; what each conversion needs of them is here, too
-    cdef object index_types     # a function that gives the types that indices can have now; or None, where these do:
-    cdef tuple types
-    cdef uint64_t rows
+    cdef object index_types     # a function that gives the types that indices can have now; None where they are always
+    cdef tuple types            # … these, …
+    cdef uint64_t rows          # … each a bit
     cdef bint dense_axes, canonical, looks, any_start, compact      # of the target
     cdef str mask_changes       # why the target makes a mask anew, or ""
     cdef str masks_of           # the library that masks become arrays of
@@ -105,8 +106,8 @@ cdef str form_name(object src, Route route):
 cdef bint is_own(str name, Route route) except -1:
     """Whether several arrays are what is asked for: of the type, or of the layout."""
     between = route.forms
-    if between.wanted is not None and route.already or between.wanted == "masked":
-        return route.already                # it is of the type that is asked for
+    if between.wanted == "masked" or between.wanted is not None and route.already:
+        return route.already                # of the type that is asked for, whatever is in it: a ListArray of strings
     return name is not None and (route.already or name == between.wanted and between.source is between.target
                                  and not isinstance(between.kind, type))
 
@@ -126,7 +127,7 @@ cdef object kept_or_copied(object src, str name, Route route, const Request* req
 
 
 cdef object duplicate_of(Route route):
-    """How a library copies what is asked for. Its clone of an array without a mask may leave a mask behind."""
+    """How a library copies what is asked for. Its clone is for one array, and would leave a mask behind."""
     facts = route.target.facts
     if route.forms.wanted == "masked":
         return facts.forms["masked"].duplicate
@@ -162,7 +163,8 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
     way = way_of(src, name, route)
     if request.detach and way.detached is not None:
         src = way.detached(src)
-    apart = taken(src, way, route.target, way.beyond, NULL)
+    apart = taken(src, way, route.target, way.beyond, NULL,
+                  request.has_device and is_host(request.device.device_type))
     facts |= {"shape": apart.shape, "dtype": row_name(apart.data.managed.row)}
     wanted = None if way.form == "masked" else index_type(apart, way)
     unsorted = UNSORTED if way.canonical and not is_in_order(apart, way, route.target) else ""
@@ -207,7 +209,7 @@ cdef Way new_way(object src, str name, Route route):
     way.rows, way.dense_axes = rows_named(way.types), form.dense_axes
     way.any_start, way.compact = form.ragged.any_start, form.ragged.compact
     way.masks_of = form.masked.library or way.to
-    way.mask_changes = form.copies or form.masked.packed or (
+    way.mask_changes = form.copies or form.masked.why_packed or (
         OPPOSITE if source.masked.opposite != form.masked.opposite else "")
     way.kind = between.kind
     if isinstance(route.key, type) and between.wanted is None:
@@ -228,8 +230,11 @@ cdef object kind_below(object base, object src, Way way, Target target):
                   f"pass {made_dense(way.source, src)}")
 
 
-cdef Apart taken(object src, Way way, Target target, str beyond, const Request* request):
-    """The parts of an array, looked at. By a request they are on the host before, if they are to be there."""
+cdef Apart taken(object src, Way way, Target target, str beyond, const Request* request, bint will_fetch=False):
+    """The parts of an array, looked at. By a request they are on the host before, if they are to be there.
+
+    ``will_fetch``: whether a conversion would bring them there.
+    """
     cdef Apart apart
     cdef list parts
     cdef bint is_fetched = False
@@ -245,10 +250,10 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
     apart = taken_apart(way.form, way.source_coordinates, shape, parts, beyond)
     apart.is_fetched, apart.copied = is_fetched, copied
     if way.form == "ragged":
-        check_offsets(apart, src, way, target)
+        check_offsets(apart, src, way, target, will_fetch)
     elif way.form == "masked":
-        if apart.indices and way.source.masked.unpacked is not None:
-            (<Seen> apart.indices[0]).changed = way.source.masked.unpacked(src)
+        if apart.indices and way.source.masked.why_unpacked is not None:
+            (<Seen> apart.indices[0]).changed = way.source.masked.why_unpacked(src)
     elif not apart.indexed or apart.indexed != len(apart.shape) and not way.dense_axes:
         raise refusal(ConversionError, target.name, "shape", apart.shape,
                       f"has {len(apart.shape) - apart.indexed} axes without indices",
@@ -265,7 +270,7 @@ cdef Apart taken(object src, Way way, Target target, str beyond, const Request* 
     return apart
 
 
-cdef int check_offsets(Apart apart, object src, Way way, Target target) except -1:
+cdef int check_offsets(Apart apart, object src, Way way, Target target, bint will_fetch) except -1:
     """Check that the target takes as many ragged axes, and offsets that begin so; if not, let them begin with 0."""
     axes = way.target.ragged.axes
     if axes and len(apart.indices) > axes:
@@ -274,7 +279,7 @@ cdef int check_offsets(Apart apart, object src, Way way, Target target) except -
                       f"pass {made_dense(way.source, src)}")
     if way.any_start:
         return 0
-    if way.source.ragged.any_start and not is_on_host(apart.indices[0]):
+    if way.source.ragged.any_start and not is_on_host(apart.indices[0]) and not will_fetch:
         raise refusal(ConversionError, way.form, "offsets", "of a device", "need not begin with 0, as they do in "
                       f"{target.name}", 'pass device="cpu"')
     return 0 if apart.is_compact else make_compact(apart, way)
@@ -554,7 +559,9 @@ cdef object find_form(object src, object name, object between):
     """How the target has such an array; an error where it has not."""
     target, wanted = between.target, between.wanted
     if name is None:
-        managed_release(acquire_by(offers_for_type(type(src)), src, &LOOKING))      # its own error says more
+        offers = offers_for_type(type(src))
+        if (<Offer> offers[0]).facts.form_name is not None or not has_offer(offers, src):
+            managed_release(acquire_by(offers, src, &LOOKING))      # its own error says more
         raise refusal(ConversionError, target.name, "type", full_name(type(src)), "is one array, and several are asked "
                       "for", f"pass {target.forms[wanted].of_dense}")
     if name in between.source.forms and name in target.forms and wanted in (None, name):

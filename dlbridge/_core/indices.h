@@ -66,7 +66,7 @@ static int64_t dlbridge_outside(const void *values, int item_bytes, int is_signe
 #undef DLBRIDGE_CALL
 }
 
-/* Of unsigned numbers beyond int64_t: one that is negative. */
+/* One value. An unsigned one that is too large for int64_t becomes negative, which callers refuse. */
 static int64_t dlbridge_integer(const void *value, int item_bytes, int is_signed) {
 #define DLBRIDGE_CALL(bits) \
     is_signed ? (int64_t) *(const int##bits##_t *) value : (int64_t) *(const uint##bits##_t *) value

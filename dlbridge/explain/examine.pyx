@@ -51,7 +51,8 @@ def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narr
     except DLBridgeError:
         if dtype is not None or shape is not None or not route.already or route.target.facts.duplicate is None:
             raise
-        facts |= {"action": "copy", "reason": f"{route.target.name} copies its own", "hint": "pass copy=None"}
+        facts |= {"action": "copy", "reason": f"{route.target.name} copies its own",
+                  "hint": "pass copy=None" if copy is True else ""}
         return False
     try:
         state_memory(facts, managed)

@@ -118,7 +118,7 @@ def why_nullable_copied(array: Any) -> str:
     return "it has eight bools in a byte" if is_bool(array) else why_copied(array)
 
 
-def unpacked(array: Any) -> str:
+def why_unpacked(array: Any) -> str:
     return "its mask has eight elements in a byte"
 
 

@@ -76,7 +76,8 @@ def form_of(form: str, take_apart: Any) -> Form:
     ) -> Any:
         sparse = importlib.import_module("cupyx.scipy.sparse")
         kind = kind or getattr(sparse, f"{form}_array", None) or getattr(sparse, f"{form}_matrix")
-        return kind(tuple(parts), shape=shape)
+        with parts[0].device:               # whose kernels the constructor runs
+            return kind(tuple(parts), shape=shape)
 
     return Form((f"{form}_array", f"{form}_matrix"), take_apart, put_together, check_sparse, dense="x.toarray()",
                 of_dense=f'cupyx.scipy.sparse.{form}_matrix(dlbridge.convert(x, "cupy"))', elements=attrgetter("data"),

@@ -148,7 +148,7 @@ def parts_of_rows(array: Any) -> tuple[tuple[int, ...], list[Any]]:
     return array.shape, [array.data, array.indices, array.indptr]
 
 
-def form_as(name: str, take_apart: Any, sparse: Sparse) -> Form:
+def form_as(name: str, take_apart: Any, indices: Sparse) -> Form:
     def put_together(
         kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
     ) -> Any:
@@ -159,7 +159,7 @@ def form_as(name: str, take_apart: Any, sparse: Sparse) -> Form:
 
     return Form((name,), take_apart, put_together, dense="x.todense()",
                 of_dense=f'jax.experimental.sparse.{name}.fromdense(dlbridge.convert(x, "jax"))',
-                elements=attrgetter("data"), index_types=index_types, widens=WIDENS, dense_axes=True, sparse=sparse)
+                elements=attrgetter("data"), index_types=index_types, widens=WIDENS, dense_axes=True, sparse=indices)
 
 
 def says(array: Any) -> tuple[bool, bool]:

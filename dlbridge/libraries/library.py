@@ -79,8 +79,8 @@ class Masked(NamedTuple):
     """How a library keeps the mask of an array, which is True elsewhere where a value is missing."""
 
     opposite: bool = False                  # whether it says what is there
-    unpacked: Callable[[Any], str] | None = None        # of an array: why taking it apart makes a mask anew, or ""
-    packed: str = ""                        # why putting it together does
+    why_unpacked: Callable[[Any], str] | None = None    # of an array: why taking it apart makes a mask anew, or ""
+    why_packed: str = ""                    # why putting it together does
     library: str = ""                       # that ``put_together`` takes masks of, if not that of the parts
     also_dense: bool = False                # whether the types are those of one array, too
 
@@ -100,7 +100,8 @@ class Form(NamedTuple):
     check: Callable[[Any, tuple[int, ...], str, Any], None] | None = None
     dense: str | Callable[[Any], str] = ""      # the code that makes a dense array of it, or gives all its elements
     of_dense: str = ""                      # the code that makes such an array of any dense array x
-    elements: Callable[[Any], Any] | None = None        # of an array: the part whose device is its own; None: the host
+    # Of an array: the part whose device is its own. None where all are on the host, and no element is a block.
+    elements: Callable[[Any], Any] | None = None
     detached: Callable[[Any], Any] | None = None        # of an array: the same without its gradient
     duplicate: Callable[[Any, bool], Any] | None = None     # of an array, and of whether to detach: a copy of it all
     copied: Callable[[Any], str] | None = None      # of an array: why it is copied to take it apart; "" where it is not

@@ -152,8 +152,8 @@ def why_copied(values: Any) -> str:
     return "" if pandas_blocks.in_use() else "pandas gives its values by a copy"
 
 
-def unpacked(values: Any) -> str:
-    return "" if chunks_of(values) is None else arrow_parts.unpacked(values)
+def why_unpacked(values: Any) -> str:
+    return "" if chunks_of(values) is None else arrow_parts.why_unpacked(values)
 
 
 def check(kind: Any, shape: tuple[int, ...], dtype: str, values: Any) -> None:
@@ -226,6 +226,6 @@ LIBRARY = Library(
     dtypes=(Fact(("bool", *INTEGERS, "float32", "float64"), "seen in 3.1.1"),),
     forms={"masked": Form(tuple(NULLABLE), parts_of_masked, new_masked, check,
                           dense="x.to_numpy(float, na_value=float('nan'))", copied=why_copied,
-                          duplicate=lambda array, detach: array.copy(), masked=Masked(unpacked=unpacked))},
+                          duplicate=lambda array, detach: array.copy(), masked=Masked(why_unpacked=why_unpacked))},
     lacks=(Fact("SWAPPED_BYTES", "seen in 3.1.1", "computes with native byte order only"),),
 )

@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from typing import Any
 
-from dlbridge.libraries.arrow_parts import Missing, parts_of_lists, parts_of_nullable, unpacked
+from dlbridge.libraries.arrow_parts import Missing, parts_of_lists, parts_of_nullable, why_unpacked
 from dlbridge.libraries.hints import COLUMNS, lacks, missing_values, no_numbers, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Form, Library, Masked
 
@@ -121,6 +121,6 @@ LIBRARY = Library(
     forms={
         "ragged": Form((), parts_of_series, dense="x.explode()", copied=why_copied),
         "masked": Form((), lambda series: parts_of_nullable(series.clone().to_arrow()), dense="x.fill_null(0)",
-                       copied=why_copied, masked=Masked(unpacked=unpacked)),
+                       copied=why_copied, masked=Masked(why_unpacked=why_unpacked)),
     },
 )

@@ -15,9 +15,9 @@ from dlbridge.libraries.arrow_parts import (
     has_nulls,
     parts_of_chunks,
     parts_of_nullable,
-    unpacked,
     why_copied,
     why_nullable_copied,
+    why_unpacked,
 )
 from dlbridge.libraries.hints import COLUMNS
 from dlbridge.libraries.library import Arrays, Fact, Form, Library, Masked, Ragged, Sparse
@@ -207,8 +207,8 @@ def new_nullable(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted:
 
 NULLABLE = Form(tuple(NUMBERS.values()), parts_of_nullable, new_nullable, check_nullable,
                 dense="x.fill_null(0)", copied=why_nullable_copied,
-                masked=Masked(unpacked=unpacked, packed="its mask gets eight elements in a byte", library="numpy",
-                              also_dense=True))
+                masked=Masked(why_unpacked=why_unpacked, why_packed="its mask gets eight elements in a byte",
+                              library="numpy", also_dense=True))
 
 MATRICES = {"csr": "SparseCSRMatrix", "csc": "SparseCSCMatrix"}
 

@@ -45,15 +45,14 @@ def taker(
     def parts_of_array(array: Any) -> tuple[tuple[int, ...], list[Any]]:
         try:
             parts = take_apart(array)
-            if isinstance(parts, Mapping):
-                parts = dict(parts)
+            parts = dict(parts) if isinstance(parts, Mapping) else parts
         except (DLBridgeError, MemoryError, RecursionError):
             raise
         except Exception as error:
             raise refusal(ConversionError, form, "take_apart", full_name(array_type),
                           f"raised {type(error).__qualname__}: {error}", "mend that function") from error
-        if not isinstance(parts, Mapping) or not parts.keys() >= set(wanted):
-            raise refusal(ConversionError, form, "parts", shown(list(parts) if isinstance(parts, Mapping) else parts),
+        if not isinstance(parts, dict) or not parts.keys() >= set(wanted):
+            raise refusal(ConversionError, form, "parts", shown(list(parts) if isinstance(parts, dict) else parts),
                           f"are no dictionary of {', '.join(wanted)}",
                           f"let take_apart of {full_name(array_type)} give these")
         found = [parts[name] for name in names]

@@ -4,7 +4,18 @@ import sys
 from typing import Any
 
 from dlbridge.errors import ConversionError, refusal
-from dlbridge.libraries.library import Arrays, Fact, Form, Layout, Library, Masked, Ragged, Sparse, TooWide
+from dlbridge.libraries.library import (
+    Arrays,
+    Fact,
+    Form,
+    Layout,
+    Library,
+    Masked,
+    Ragged,
+    Sparse,
+    TooWide,
+    is_one_array,
+)
 from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, IN_TREE, INTEGERS
 
 SEEN = "seen in 2.13.0"
@@ -325,7 +336,7 @@ LIBRARY = Library(
                shards=Fact(shards_of, SEEN, "has a part in each process")),
         Arrays("MaskedTensor", {"type": "pass x.to_tensor(0), or x.get_data() if the mask does not matter"},
                unasked=Fact("keeps a mask beside its values", SEEN, "exports neither"),
-               form_name=Fact(lambda tensor: None, SEEN, "may have a layout of sparse tensors"),
+               form_name=Fact(is_one_array, SEEN, "may have a layout of sparse tensors"),
                has_mask=Fact(lambda tensor: True, SEEN, "has a mask that says what is valid")),
         Arrays("UninitializedTensorMixin", {"type": "call its module once, or x.materialize(shape), before"},
                unasked=Fact("has no shape and no memory yet", SEEN, "raises an error for whatever it is asked")),

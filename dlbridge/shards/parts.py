@@ -60,11 +60,15 @@ def from_shards(
 
 def shape_of(x: object, array: Any) -> tuple[int | None, ...]:
     """The shape of what is in one part, or of its conversion; a ragged axis has the extent None."""
-    facts: Any = Facts(type(x))
-    form = form_of_several(x)
-    if form is not None:
-        shape, parts = facts.library_of_forms().forms[form].take_apart(x)
-        return tuple(shape) or (len(parts[1][0]) - 1, *(None,) * len(parts[1]))
+    facts: Any = Facts(type(array))
+    form = form_of_several(array)
+    known = None if form is None else facts.library_of_forms().forms.get(form)
+    if known is not None:
+        shape, parts = known.take_apart(array)
+        if form != "ragged":
+            return tuple(shape)
+        values, offsets = parts
+        return len(offsets[0]) - 1, *(None for _ in offsets), *(explain(values, "dlbridge").shape or ())[1:]
     shape = explain(x, "dlbridge").shape
     return tuple(array.shape if hasattr(array, "shape") else (len(array),)) if shape is None else shape
 

@@ -29,7 +29,7 @@ from dlbridge.tensor import Tensor
 from dlbridge.trees.ahead import Destination, on_gpu, tensor_of, upload_ahead
 from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER
-from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, converter, device_of, is_several, taker, takers
+from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, converter, device_of, form_of_several, taker, takers
 from dlbridge.trees.walk import Converter, map_leaves, map_tree
 from dlbridge.watch import bytes_of, called_from, caller, name_leaf, note_by_library, pending, watching
 
@@ -50,10 +50,14 @@ class Pending:
 
 
 class Later:
-    """Several arrays that go to a device, or are there, which are converted in the caller's thread."""
+    """Several arrays for a device: the caller's own on the host by now, and converted in the caller's thread.
 
-    def __init__(self, array: Any) -> None:
+    With copy=False they are the source's, wherever these are.
+    """
+
+    def __init__(self, array: Any, device: str | None) -> None:
         self.array = array
+        self.device = device        # where they were, if no device is asked for
 
 
 class Ahead:
@@ -64,24 +68,44 @@ class Ahead:
         self.has_masks = form_meant(library, to) == "masked"
         # What one array becomes beside those that are several, where the library has those alone.
         self.to_one = library.parts_of if library.delivery == "forms" and not self.has_masks else to
+        self.to = to
         self.destination = Destination(self.to_one, keywords.get("device"))
         self.keywords = keywords
         self.take = converter(to, keywords, own=True)
-        self.take_to_host = converter(to, {**keywords, "device": "cpu"}, own=True)
+        self.forms = library.forms
+        no_host = any(fact.value == "HOST" for fact in library.lacks)
+        self.take_to_host = converter("scipy" if no_host else to, {**keywords, "device": "cpu"}, own=True)
         self.move = Converter(self.to_one, {**keywords, "copy": None})
         self.pending = False        # whether an array of this batch is Pending
 
-    def waits(self, array: Any) -> bool:
-        """Whether an array is several arrays that go to a device, or are there."""
-        if self.destination.gpu is not None:
-            return self.has_masks or is_several(array)
-        return is_several(array) and device_of(array) != "cpu"
+    def several_for_device(self, array: Any) -> Later | None:
+        """What is for Later of several arrays that go to a device, or are there; None of all others.
+
+        Where ``to`` has a mask, one array becomes several, too.
+        """
+        form = "masked" if self.has_masks else form_of_several(array)
+        if form not in self.forms or (self.destination.gpu is None and device_of(array) == "cpu"):
+            return None
+        if self.keywords.get("copy") is False:
+            return Later(array, None)
+        return Later(self.take_to_host(array), None if self.destination.is_asked() else device_of(array))
+
+    def put_together(self, later: Later) -> Any:
+        """Convert what is for Later. A move to the device that was asked for is no copy of the batch's own."""
+        keywords, asked = dict(self.keywords), self.destination.is_asked()
+        if keywords.get("copy") is not False or (
+                asked and (device_of(later.array) == "cpu") == (self.destination.gpu is not None)):
+            keywords["copy"] = None
+        if later.device is not None:
+            keywords["device"] = later.device
+        return convert(later.array, self.to, **keywords)
 
     def __call__(self, array: Any, queued: list[Any] | None = None) -> Any:
         gpu, asked, copied = self.destination.gpu, self.destination.is_asked(), self.keywords.get("copy")
-        if self.waits(array):
+        later = self.several_for_device(array)
+        if later is not None:
             self.pending = True
-            return Later(self.take_to_host(array) if copied is not False and device_of(array) == "cpu" else array)
+            return later
         if gpu is None and (asked or not self.destination.takes_there(array)):
             # A copy to the device that was asked for is no copy of the batch's own, so copy=False does not forbid it.
             moves = copied is False and asked and not self.destination.has(array)
@@ -135,7 +159,7 @@ def hand_out(leaf: Any, ahead: Ahead, copied: bool | None, late: dict[str, Any])
     """The array of what is Pending or for Later, ready for the stream that is current here. All else is handed on."""
     destination = ahead.destination
     if type(leaf) is Later:
-        return ahead.take(leaf.array)
+        return ahead.put_together(leaf)
     if type(leaf) is not Pending:
         return leaf
     if destination.target.name == "dlbridge":

@@ -200,6 +200,7 @@ def test_batches_for_a_device_are_put_together_where_they_are_used():
     import threading
 
     import numpy as np
+    import scipy.sparse
 
     import dlbridge
 
@@ -228,6 +229,13 @@ def test_batches_for_a_device_are_put_together_where_they_are_used():
     assert not {matrix.data.data_ptr for matrix in given} & {matrix.data.data_ptr for matrix in again}
     for same, matrix in zip(dlbridge.prefetch(given, Matrix, copy=False), given, strict=True):
         assert same is matrix
+    [there] = dlbridge.prefetch([next(batches())], Matrix, device="cuda", copy=False)
+    [here] = dlbridge.prefetch([there], Matrix, device="cpu", copy=False)
+    assert (there.data.device, here.data.device) == ("cuda:0", "cpu")
+    other = scipy.sparse.bsr_array(np.eye(4), blocksize=(2, 2))
+    [(_, passed)] = dlbridge.prefetch([(there, other)], Matrix, device="cuda")
+    assert passed is not other
+    assert type(passed) is type(other)
     for keywords in {"device": "cuda"}, {}:
         [(matrix, one)] = dlbridge.prefetch([(given[1], given[1].data)], Matrix, **keywords)
         assert type(matrix) is Matrix

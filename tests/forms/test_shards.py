@@ -143,6 +143,11 @@ def test_one_array_is_one_part():
     for to in "torch", "pyarrow":
         [(index, part)] = dlbridge.shards(lists, to)
         assert index == (slice(0, 2), slice(0, None))
+    pairs = pyarrow.array([[[1, 2]], []], pyarrow.list_(pyarrow.list_(pyarrow.float64(), 2)))
+    [(index, part)] = dlbridge.shards(pairs, "torch")
+    assert index == (slice(0, 2), slice(0, None), slice(0, 2))
+    diagonal = scipy.sparse.dia_array(np.eye(2))
+    assert dlbridge.shards(diagonal, "scipy") == [((slice(0, 2), slice(0, 2)), diagonal)]
     eye = dlbridge.convert(scipy.sparse.csr_array(np.eye(2)), "torch")
     for to in "torch", "scipy":
         [(index, part)] = dlbridge.shards(eye, to)

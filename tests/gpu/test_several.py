@@ -32,7 +32,18 @@ def test_sparse_arrays_share_their_parts(source, target, library):
     made = dlbridge.convert(there, target, readonly="share")
     assert pointers(made) == pointers(there)
     assert on_host(made) == HERE.toarray().tolist()
-    assert dlbridge.explain(there, target, readonly="share").action in ("share", "return")
+    assert dlbridge.explain(there, target, readonly="share").action == ("return" if source == target else "share")
+    copied = dlbridge.convert(there, target, copy=True)
+    assert not {*pointers(copied)} & {*pointers(there)}
+    assert on_host(copied) == HERE.toarray().tolist()
+
+
+@pytest.mark.parametrize("form", ["coo", "csc"])
+def test_other_forms_of_cupy(form, library):
+    library("cupy")
+    there = dlbridge.convert(HERE.asformat(form), "cupy", device="cuda")
+    assert there.format == form
+    assert on_host(there) == HERE.toarray().tolist()
 
 
 def test_results_are_like_the_first_argument_on_its_device(library):
@@ -43,11 +54,21 @@ def test_results_are_like_the_first_argument_on_its_device(library):
     assert on_host(made) == (2 * HERE).toarray().tolist()
 
 
-@pytest.mark.parametrize("target", ["torch", "jax"])
+@pytest.mark.parametrize("target", ["torch", "jax", "cupy"])
 def test_batches_for_a_gpu(target, library):
     library(target)
-    for made in dlbridge.prefetch([HERE] * 3, target, device="cuda"):
-        assert on_host(made) == HERE.toarray().tolist()
+
+    def batches():
+        matrix = HERE.copy()
+        for number in range(3):
+            matrix.data[:] = number
+            yield matrix
+
+    given = list(dlbridge.prefetch(batches(), target, device="cuda"))
+    again = list(dlbridge.prefetch(given, target))
+    for place, made in (*enumerate(given), *enumerate(again)):
+        assert on_host(made) == (HERE * place).toarray().tolist()
+        assert str(dlbridge.asdlpack(made.values() if target == "torch" else made.data).device).startswith("cuda")
 
 
 def test_masked_tensors(library):
@@ -57,4 +78,5 @@ def test_masked_tensors(library):
     masked = np.ma.MaskedArray([1.0, 2.0], [True, False])
     made = dlbridge.convert(masked, torch.masked.MaskedTensor, device="cuda")
     assert made.get_data().is_cuda
+    assert made.get_mask().is_cuda
     assert dlbridge.convert(made, np.ma.MaskedArray, device="cpu").tolist() == [None, 2]

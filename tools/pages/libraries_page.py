@@ -27,7 +27,7 @@ from marks import coded, put
 import dlbridge
 from dlbridge._core.dtypes import NAMES
 from dlbridge.libraries import dlpack, profiles
-from dlbridge.libraries.library import Arrays, Fact, Library, files, in_file, libraries
+from dlbridge.libraries.library import Arrays, Fact, Library, files, in_file, is_one_array, libraries
 from dlbridge.matrix.info import dlpack_version
 
 OVERVIEW = pathlib.Path(__file__).parents[2] / "docs" / "libraries.md"
@@ -202,6 +202,8 @@ def facts(library: Library) -> Iterator[str]:
         for field in Arrays._fields:
             value = getattr(record, field)
             for fact in (value,) if isinstance(value, Fact) else value if field == "refused" else ():
+                if fact.value is is_one_array:
+                    continue            # it is kept from being asked what its base is asked
                 name = "all its types" if record.name == "*" else f"`{record.name}`"
                 why = f", since it {coded(fact.text)}{bounds(fact)}" if fact.text else bounds(fact)
                 where = f" where `{fact.value}`" if field == "refused" and isinstance(fact.value, str) else ""
