@@ -41,7 +41,7 @@ def report(
     path = next((path for name, tree in trees for path, leaf in leaves(name, tree) if leaf is failure.leaf), "")
     where = ", ".join(path + rest for rest in parts)
     try:
-        if call and not several and error.stage:
+        if call and not several and error.stage:        # a user's own error has no stage
             raise refusal(type(error), f"{call.format(where)}: {error.stage}", error.field, error.value, error.wrong,
                           hint) from error
         if not where:

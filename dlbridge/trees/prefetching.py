@@ -84,11 +84,15 @@ class Ahead:
         Where ``to`` has a mask, one array becomes several, too.
         """
         form = "masked" if self.has_masks else form_of_several(array)
-        if form not in self.forms or (self.destination.gpu is None and device_of(array) == "cpu"):
+        if form not in self.forms or not (self.destination.gpu is not None or self.is_there(array)):
             return None
         if self.keywords.get("copy") is False:
             return Later(array, None)
         return Later(self.take_to_host(array), None if self.destination.is_asked() else device_of(array))
+
+    def is_there(self, array: Any) -> bool:
+        """Whether an array is on a device. One array may be a capsule, which gives its memory once."""
+        return self.destination.takes_there(array) if self.has_masks else device_of(array) != "cpu"
 
     def put_together(self, later: Later) -> Any:
         """Convert what is for Later. A move to the device that was asked for is no copy of the batch's own."""

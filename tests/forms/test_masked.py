@@ -152,6 +152,9 @@ def test_batches():
         assert values_of(dlbridge.convert_tree([array], kind)[0]) == [None, 2, 3]
         for other in kinds():
             assert values_of(dlbridge.convert_tree([array], other)[0]) == [None, 2, 3]
+    capsule = VALUES.astype("f4").__dlpack__()          # it gives its memory once
+    [made] = dlbridge.prefetch([[capsule]], np.ma.MaskedArray)
+    assert values_of(made[0]) == [1, 2, 3]
     [made] = dlbridge.prefetch([[masked_tensor()]], "torch")
     assert values_of(made[0]) == [None, 2, 3]
 
